@@ -14,7 +14,7 @@ from fuse_stream.clock import Clock
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import StagedSide
 from fuse_stream.commit.stage import stage_side
-from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events
+from fuse_stream.dml.events import DELETE, TRUNCATE, UPSERT, Events, names_given
 from fuse_stream.dml.stored_keys import StoredRows
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.evolve import first_schema, relaxed, resolve
@@ -35,7 +35,7 @@ OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 BY_HAND = "by hand"
 """The kind of tombstones of rows that somebody deleted, without an event. They have the sequence of
 the row, and count as a delete right after it."""
-ID, REASON, OP, EVENT = "id", "reason", "op", "event"
+ID, REASON, OP, EVENT, GIVEN = "id", "reason", "op", "event", "given"
 """Columns of the quarantine."""
 APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
 """Columns of the quarantine: the batch that brought an event, and when it was kept."""
@@ -173,9 +173,6 @@ def quarantine(
     their rows in the quarantine, which say what brought them.
     """
     count = len(events)
-    unset = [
-        [name for name, mask in events.unset.items() if mask[number]] for number in range(count)
-    ]
     name, now_us = clock.new_id(), clock.now_us()
     is_unread = events.error.is_valid().to_numpy(zero_copy_only=False)
     ops = np.array([OPERATIONS[kind] for kind in events.kind.tolist()], object)
@@ -189,7 +186,7 @@ def quarantine(
                 [column.combine_chunks() for column in events.rows.columns],
                 fields=[field.remove_metadata() for field in events.rows.schema],
             ),
-            "unset": pa.array(unset, pa.list_(pa.string())),
+            GIVEN: names_given(events),
             "raw": events.raw,
             "source": events.source,
             APP_ID: _repeated(None if batch is None else batch.application, count),

@@ -44,9 +44,7 @@ class Events:
     """A value that can be ordered, or a struct of such, compared field by field."""
     unset: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """By column, for each event whether it gives the column no value; not for columns of which
-    every event gives one."""
-    is_partial: bool = False
-    """Whether the events give no value to a column of the table that they do not have at all."""
+    every event gives one. A column that they do not have at all is given no value either."""
     error: pa.Array
     """Why the event is bad, as its reader found; null if it is good."""
     raw: pa.Array
@@ -65,7 +63,6 @@ class Events:
             kind=self.kind[at],
             sequence=self.sequence.take(numbers),
             unset={name: mask[at] for name, mask in self.unset.items()},
-            is_partial=self.is_partial,
             error=self.error.take(numbers),
             raw=self.raw.take(numbers),
             source=self.source.take(numbers),
@@ -113,7 +110,6 @@ def events_of(
         return dataclasses.replace(
             events,
             unset=unset_of(_one(rows.column(UNSET)).cast(pa.list_(pa.string())), data),
-            is_partial=True,
             error=_errors(rows, ops),
             raw=_one(rows.column(RAW)).cast(pa.string()),
             source=_texts(_one(rows.column(SOURCE))),
@@ -202,6 +198,25 @@ def unset_of(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
             mask[at[is_named.to_numpy(zero_copy_only=False)]] = True
             found[name] = mask
     return found
+
+
+def names_given(events: Events) -> pa.Array:
+    """Return for each event the names of the columns to which it gives a value."""
+    names = np.array(events.rows.column_names, object)
+    is_given = np.ones((len(events), len(names)), bool)
+    for number, name in enumerate(names):
+        is_given[:, number] = ~events.unset.get(name, np.zeros(len(events), bool))
+    offsets = np.concatenate([[0], np.cumsum(is_given.sum(axis=1))]).astype(np.int32)
+    given = pa.array(names[np.nonzero(is_given)[1]], pa.string())
+    return pa.ListArray.from_arrays(pa.array(offsets), given)
+
+
+def unset_of_given(names: pa.Array, rows: pa.Table) -> dict[str, np.ndarray]:
+    """Return `Events.unset` from lists of the names of columns that events give."""
+    given = unset_of(names, rows)
+    nothing = np.zeros(len(rows), bool)
+    unset = {name: ~given.get(name, nothing) for name in rows.column_names}
+    return {name: mask for name, mask in unset.items() if mask.any()}
 
 
 def _check_orderable(arrow: pa.DataType) -> None:

@@ -20,6 +20,8 @@ from fuse_stream.format.hidden_columns import (
     given,
     history_columns,
     is_computed,
+    last_column,
+    later_columns,
     sequences_column,
     with_computed,
 )
@@ -66,7 +68,7 @@ def fit_columns(
     merge_schema: bool,
     case_sensitive: bool,
     scd_type: int,
-    keeps_parts: bool,
+    ignores_nulls: bool,
 ) -> tuple[Schema, tuple[Column, ...]]:
     """Return the table's schema with the columns of the events, and these columns with its ids.
 
@@ -76,7 +78,7 @@ def fit_columns(
         merge_schema: let the events add columns and widen types.
         case_sensitive: whether columns whose names differ in case are different ones.
         scd_type: 1 or 2.
-        keeps_parts: whether the table needs the column of the sequences of columns.
+        ignores_nulls: whether a null in an upsert is a value that is not given.
 
     Raises:
         SchemaMismatchError: the columns are not the table's, or the sequence has another type.
@@ -94,9 +96,12 @@ def fit_columns(
         case_sensitive=case_sensitive,
     )
     like = _sequence_like(events)
-    parts = (sequences_column(like),) if keeps_parts else ()
+    schema = adding(with_computed(shown, table), like)
+    later = (last_column(),) if later_columns(schema) else ()
+    is_partial = ignores_nulls or bool(events.unset) or len(columns) < len(shown.columns)
+    parts = (sequences_column(like),) if is_partial or later else ()
     more = parts if scd_type == 1 else history_columns(like)
-    schema = adding(with_computed(shown, table), like, *more)
+    schema = adding(schema, *more, *later)
     stored = sequence_schema(schema)
     if lines := differences(stored, (like,)):
         raise SchemaMismatchError(
@@ -128,9 +133,8 @@ def fit(
     by_id = {column.id: column.name for column in schema.columns}
     names = {column.name: by_id[column.id] for column in columns}
     unset = {names[name]: mask for name, mask in events.unset.items()}
-    if events.is_partial:
-        lacking = set(data.names()) - set(names.values())
-        unset |= dict.fromkeys(lacking, events.kind == UPSERT)
+    lacking = set(data.names()) - set(names.values())
+    unset |= dict.fromkeys(lacking, events.kind == UPSERT)
     fitted = dataclasses.replace(
         events,
         rows=adapt(events.rows, columns, data),

@@ -51,9 +51,11 @@ from fuse_stream.format.grouping import (
 )
 from fuse_stream.format.hidden_columns import (
     END_AT,
+    LAST_COLUMN,
     ROW_SEQUENCE,
     START_AT,
     UNSET_COLUMNS,
+    last_columns_of,
 )
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -90,8 +92,8 @@ class Histories:
         self._deletes = find_keys(self._metadata, self._tombs, side, wanted)
         batch = self._batch = _Batch(
             fitted,
-            rows=self._rows.load(relaxed(fitted.schema)),
-            merged=self._merged.load(self._coalesced.schema),
+            rows=_spelt_out(self._rows.load(relaxed(fitted.schema)), fitted),
+            merged=_spelt_out(self._merged.load(self._coalesced.schema), fitted),
             deletes=self._deletes.load(self._tombs.schema),
             truncates=pa.concat_arrays([self._truncates, self._new_truncates]),
         )
@@ -172,6 +174,39 @@ class Histories:
     def _as(self, rows: pa.Table, schema: Schema) -> pa.Table:
         columns = with_ids_of(schema.columns, columns_of_arrow(rows.schema), lambda: 0)
         return adapt(rows, columns, schema)
+
+
+def _spelt_out(rows: pa.Table, fitted: FittedEvents) -> pa.Table:
+    """Return rows that name the columns that are newer than they are among those not given."""
+    last = last_columns_of(rows, fitted.schema)
+    if not (last < fitted.schema.last_column_id).any():
+        return rows
+    ids = np.array([column.id for column in fitted.data.columns], np.int32)
+    lacks = last[:, None] < ids
+    noted = joined([rows.column(UNSET_COLUMNS)])
+    parents = pc.list_parent_indices(noted).to_numpy()
+    order = np.argsort(ids)
+    lacks[parents, order[np.searchsorted(ids, noted.flatten().to_numpy(), sorter=order)]] = True
+    at = rows.column_names.index(UNSET_COLUMNS)
+    rows = rows.set_column(at, rows.schema.field(at), _ids_of(lacks, ids))
+    return _with_last_column(rows, fitted.schema)
+
+
+def _ids_of(lacks: np.ndarray, ids: np.ndarray) -> pa.Array:
+    """Return for each row the ids of the columns that are marked in it."""
+    offsets = np.concatenate([[0], np.cumsum(lacks.sum(axis=1))]).astype(np.int32)
+    of_rows = ids[np.nonzero(lacks)[1]]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(of_rows, pa.int32()))
+
+
+def _with_last_column(rows: pa.Table, schema: Schema) -> pa.Table:
+    """Return rows that know all columns of a schema."""
+    if LAST_COLUMN not in schema.names():
+        return rows
+    last = pa.repeat(pa.scalar(schema.last_column_id, pa.int32()), len(rows))
+    if LAST_COLUMN in rows.column_names:
+        return rows.set_column(rows.column_names.index(LAST_COLUMN), LAST_COLUMN, last)
+    return rows.append_column(LAST_COLUMN, last)
 
 
 def _difference(new: pa.Table, stored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -303,12 +338,9 @@ class _Batch:
         """Return `rows` with the sequences of moments, and the columns that these do not give."""
         lacks = self._moments.given[:, at] == NONE
         ids = np.array([column.id for column in self._fitted.data.columns], np.int32)
-        offsets = np.concatenate([[0], np.cumsum(lacks.sum(axis=0))]).astype(np.int32)
-        of_rows = ids[np.nonzero(lacks.T)[1]]
-        unset = pa.ListArray.from_arrays(pa.array(offsets), pa.array(of_rows, pa.int32()))
-        return rows.append_column(ROW_SEQUENCE, self._sequences(at)).append_column(
-            UNSET_COLUMNS, unset
-        )
+        rows = rows.append_column(ROW_SEQUENCE, self._sequences(at))
+        rows = rows.append_column(UNSET_COLUMNS, _ids_of(lacks.T, ids))
+        return _with_last_column(rows, self._fitted.schema)
 
     def _sequences(self, at: np.ndarray, is_null: np.ndarray | None = None) -> pa.Array:
         entries = self._moments.first[at]

@@ -1,9 +1,10 @@
 """Apply events to a table whose rows are the latest state of each key (SCD 1).
 
 Rules:
-- A key without a row has a tombstone, so that a late event does not bring the row back. A truncate
-  is the tombstone of all keys. Dropped tombstones leave a low-water mark: an event at or below it,
-  of a key of which nothing is known, is bad. A tombstone by hand is kept beside a row of its key.
+- A key that was deleted has a tombstone, so that a late event does not bring back its row, or a
+  value of a column that its row does not know. A truncate is the tombstone of all keys. Dropped
+  tombstones leave a low-water mark: an event at or below it, of a key or a column of which nothing
+  is known, is bad. A tombstone by hand is not dropped beside a row of its key.
 - A row that lacks a value which the table needs is in the side `coalesced`, until events bring it.
 """
 
@@ -33,7 +34,7 @@ from fuse_stream.dml.stored_keys import StoredRows, find_keys, union_of_rows
 from fuse_stream.format.arrow import adapt, arrow_schema, columns_of_arrow
 from fuse_stream.format.evolve import relaxed, with_ids_of
 from fuse_stream.format.grouping import codes_of, grouping_keys, groups_of, ranks_of
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, LAST_COLUMN, ROW_SEQUENCE
 from fuse_stream.format.positions import BlockRows, positions_of, to_numpy, union
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -68,7 +69,9 @@ class LatestRows:
         self._held_parted: list[Block] = []
         """Rows that are not below it, of which a column may be."""
         self._hidden = [
-            name for name in (ROW_SEQUENCE, COLUMN_SEQUENCES) if name in fitted.schema.names()
+            name
+            for name in (ROW_SEQUENCE, COLUMN_SEQUENCES, LAST_COLUMN)
+            if name in fitted.schema.names()
         ]
         self._coalesced = side_of(head, SideName.COALESCED, coalesced_schema(fitted.schema))
         self._rows = self._held = self._tombstones = StoredRows(metadata, ())

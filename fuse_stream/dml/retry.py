@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.dml.event_rules import EventRules
-from fuse_stream.dml.event_sides import EVENT, ID, OP, OPERATIONS, REASON, Retried
-from fuse_stream.dml.events import TOO_LATE, Events, unset_of
+from fuse_stream.dml.event_sides import EVENT, GIVEN, ID, OP, OPERATIONS, REASON, Retried
+from fuse_stream.dml.events import TOO_LATE, Events, unset_of_given
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.sequenced import SequencedStaging
 from fuse_stream.errors import NotFoundError
@@ -127,7 +127,7 @@ def events_in(rows: pa.Table) -> Events:
         rows=data,
         kind=np.array([_KINDS[text] for text in rows.column(OP).to_pylist()], np.int8),
         sequence=joined([rows.column("sequence")]),
-        unset=unset_of(joined([rows.column("unset")]), data),
+        unset=unset_of_given(joined([rows.column(GIVEN)]), data),
         error=nothing,
         raw=joined([rows.column("raw")]),
         source=joined([rows.column("source")]),

@@ -42,7 +42,6 @@ from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import with_ids_of
-from fuse_stream.format.hidden_columns import given
 from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -240,16 +239,13 @@ class SequencedStaging:
     def _fit(self, head: Snapshot) -> FittedEvents:
         events = self._events
         check_type(head, self._rules.scd_type)
-        lacking = set(given(head.schema).names()) - set(events.rows.column_names)
-        is_partial = bool(events.unset) or (events.is_partial and bool(lacking))
-        keeps_parts = self._rules.ignore_null_updates or is_partial
         schema, columns = fit_columns(
             events,
             head.schema,
             merge_schema=self._merge_schema,
             case_sensitive=self._case_sensitive,
             scd_type=self._rules.scd_type,
-            keeps_parts=keeps_parts,
+            ignores_nulls=self._rules.ignore_null_updates,
         )
         known = head if head.sequence is None else dataclasses.replace(head, key=head.sequence.keys)
         key = key_ids(known, schema, self._keys)

@@ -32,7 +32,13 @@ from fuse_stream.dml.fitted_events import FittedEvents
 from fuse_stream.dml.latest import NONE, NOT_GIVEN, Entries, Latest, latest
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined, ranks_of
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, KIND, ROW_SEQUENCE
+from fuse_stream.format.hidden_columns import (
+    COLUMN_SEQUENCES,
+    KIND,
+    LAST_COLUMN,
+    ROW_SEQUENCE,
+    last_columns_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +46,8 @@ class Known:
     """What is stored of the keys of a batch."""
 
     rows: pa.Table
-    """Of each stored row the columns of the key, `_fuse_seq`, and `_fuse_seqs` if it is kept; rows
-    that are not shown are among them."""
+    """Of each stored row the columns of the key, `_fuse_seq`, and, if they are kept, `_fuse_seqs`
+    and `_fuse_last_column`; rows that are not shown are among them."""
     is_shown: np.ndarray
     """Which of them the table shows."""
     load: Callable[[np.ndarray], pa.Table]
@@ -89,15 +95,39 @@ def settle(fitted: FittedEvents, known: Known) -> Settled:
 
 
 def _late(fitted: FittedEvents, known: Known) -> np.ndarray:
-    """Return which events are at or below the low-water mark, of keys of which nothing is known."""
+    """Return which events may be older than a delete that is forgotten.
+
+    They are at or below the low-water mark, and nothing is known of their keys, or of a column to
+    which they give a value.
+    """
     count = len(fitted.events)
     if not len(known.low_water):
         return np.zeros(count, bool)
-    ranks = ranks_of(joined([fitted.events.sequence, known.low_water]))
+    sequences = known.rows.column(ROW_SEQUENCE)
+    ranks = ranks_of(joined([fitted.events.sequence, known.low_water, sequences]))
     keys = _keys(fitted, known, np.arange(count))
     is_known = np.isin(keys[:count], keys[count:])
+    row_of = np.full(int(keys.max(initial=-1)) + 1, NONE)
+    row_of[keys[count : count + len(known.rows)]] = np.arange(len(known.rows))
+    row = row_of[keys[:count]]
+    at = np.flatnonzero((row != NONE) & (fitted.events.kind == UPSERT))
+    at = at[ranks[at] < ranks[count + 1 + row[at]]]
+    is_known[at] &= ~_fills(fitted, known, at, row[at])
     is_late: np.ndarray = (ranks[:count] <= ranks[count]) & ~is_known
     return is_late
+
+
+def _fills(fitted: FittedEvents, known: Known, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return which of the upserts `at` give their stored row a column that no event gave it."""
+    noted = _per_column(fitted, known.rows)
+    is_open = noted.sequences.is_null().to_numpy(zero_copy_only=False)
+    found = np.zeros(len(at), bool)
+    for column in fitted.data.columns:
+        lacks = np.zeros(len(known.rows), bool)
+        lacks[noted.rows[is_open & (noted.columns == column.id)]] = True
+        unset = fitted.events.unset.get(column.name)
+        found |= lacks[rows] if unset is None else lacks[rows] & ~unset[at]
+    return found
 
 
 def _keys(fitted: FittedEvents, known: Known, at: np.ndarray) -> np.ndarray:
@@ -123,7 +153,7 @@ class _Batch:
         """The number of the first entry of a stored row."""
         self._tombs = self._stored + stored
         sequences = known.rows.column(ROW_SEQUENCE)
-        per_column = _per_column(known.rows)
+        per_column = _per_column(fitted, known.rows)
         self._pool = joined(
             [
                 events.sequence,
@@ -236,13 +266,11 @@ class _Batch:
             is_changed |= (winner != stored) & (winner != NONE)
         writes = np.flatnonzero(outcome.is_there & is_changed)
         goes = ~outcome.is_there & (stored != NONE)
-        is_new_tomb = ~outcome.is_there & (outcome.delete >= 0)
-        is_new_tomb &= outcome.delete < len(self._events)
-        stays = np.where(outcome.is_there, self._gives_null(outcome), ~is_new_tomb)
+        is_new_tomb = (outcome.delete >= 0) & (outcome.delete < len(self._events))
         at = np.arange(self._tombs, len(entries.key))
-        drops = at[(at != tombs[entries.key[at]]) | ~stays[entries.key[at]]]
+        drops = at[(at != tombs[entries.key[at]]) | is_new_tomb[entries.key[at]]]
         effective = np.zeros(len(entries.key), bool)
-        effective[outcome.delete[is_new_tomb]] = True
+        effective[outcome.delete[is_new_tomb & ~outcome.is_there]] = True
         effective[outcome.upsert[writes]] = True
         for winner in outcome.columns:
             effective[winner[writes][winner[writes] != NONE]] = True
@@ -265,16 +293,6 @@ class _Batch:
             tombstones=self._deleted(outcome.delete[is_new_tomb]),
             dropped=drops - self._tombs,
         )
-
-    def _gives_null(self, outcome: Latest) -> np.ndarray:
-        """Return for each key whether its tombstone, made by hand, gives a column null."""
-        tombs, ranks = self._tomb_of, self._entries.rank
-        found = np.zeros(len(tombs), bool)
-        for number, winner in enumerate(outcome.columns):
-            given = self._entries.columns[number][winner]
-            found |= (winner != NONE) & (given == ranks[tombs])
-        found &= (tombs != NONE) & self._is_by_hand[tombs]
-        return found
 
     def _lacking(
         self, outcome: Latest, writes: np.ndarray, lacks: np.ndarray, status: np.ndarray
@@ -320,7 +338,13 @@ class _Batch:
         sequence = self._pool.take(pa.array(self._place[upserts]))
         rows = rows.append_column(ROW_SEQUENCE, sequence)
         parts = self._column_sequences(outcome, keys, upserts)
-        return rows if parts is None else rows.append_column(COLUMN_SEQUENCES, parts)
+        if parts is not None:
+            rows = rows.append_column(COLUMN_SEQUENCES, parts)
+        table = self._fitted.schema
+        if LAST_COLUMN in table.names():
+            last = pa.scalar(table.last_column_id, pa.int32())
+            rows = rows.append_column(LAST_COLUMN, pa.repeat(last, len(rows)))
+        return rows
 
     def _column_sequences(
         self, outcome: Latest, keys: np.ndarray, upserts: np.ndarray
@@ -409,7 +433,22 @@ class _PerColumn:
     """Null if no event gave the column a value, which the row may have had before all events."""
 
 
-def _per_column(rows: pa.Table) -> _PerColumn:
+def _per_column(fitted: FittedEvents, rows: pa.Table) -> _PerColumn:
+    noted, last = _noted(rows), last_columns_of(rows, fitted.schema)
+    later = [column.id for column in fitted.data.columns if (last < column.id).any()]
+    newer = [np.flatnonzero(last < column) for column in later]
+    count = sum(map(len, newer))
+    return _PerColumn(
+        rows=np.concatenate([noted.rows, *newer]),
+        columns=np.concatenate([noted.columns, np.repeat(later, list(map(len, newer)))]).astype(
+            np.int64
+        ),
+        sequences=joined([noted.sequences, pa.nulls(count, noted.sequences.type)]),
+    )
+
+
+def _noted(rows: pa.Table) -> _PerColumn:
+    """Return what the rows say themselves."""
     sequence = rows.schema.field(ROW_SEQUENCE).type
     if COLUMN_SEQUENCES not in rows.column_names or not len(rows):
         nothing = np.zeros(0, np.int64)

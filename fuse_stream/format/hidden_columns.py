@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fuse_stream.format.evolve import added
 from fuse_stream.format.schema import ARRAY, MAP, Column, Schema, is_hidden
 
@@ -13,6 +17,9 @@ COLUMN_SEQUENCES = "_fuse_seqs"
 """The sequences of the columns that have another one than the row, by column id; null for none."""
 UNSET_COLUMNS = "_fuse_unset"
 """In a row of a history: the ids of the columns to which its last event gave no value."""
+LAST_COLUMN = "_fuse_last_column"
+"""The greatest id of a column that the table had when the row was written: columns with greater ids
+were not given to it. Null for those that are older than the sequence of the table."""
 START_AT, END_AT = "__START_AT", "__END_AT"
 """In a row of a history: the sequences of its first event, and of the one that ended it. They are
 not hidden."""
@@ -52,6 +59,31 @@ def history_columns(like: Column) -> tuple[Column, ...]:
     element = dataclasses.replace(_ANY, name="element")
     unset = Column(id=1, name=UNSET_COLUMNS, type=ARRAY, children=(element,))
     return starts, ends, unset
+
+
+def last_column() -> Column:
+    """Return the column that says which columns a row is older than."""
+    return dataclasses.replace(_ANY, name=LAST_COLUMN)
+
+
+def later_columns(schema: Schema) -> tuple[Column, ...]:
+    """Return the columns that a table of events got after its first events, if any."""
+    since = next((one.id for one in schema.columns if one.name == ROW_SEQUENCE), None)
+    own = given(schema).columns
+    return () if since is None else tuple(column for column in own if column.id > since)
+
+
+def last_columns_of(rows: pa.Table, schema: Schema) -> np.ndarray:
+    """Return for each row the greatest id of a column that it may have been given.
+
+    `rows` have the column `LAST_COLUMN`, if the table with this schema has it.
+    """
+    newest = np.full(len(rows), schema.last_column_id)
+    if not later_columns(schema):
+        return newest
+    since = next(one.id for one in schema.columns if one.name == ROW_SEQUENCE)
+    last: np.ndarray = pc.fill_null(rows.column(LAST_COLUMN), since).to_numpy()
+    return last
 
 
 def adding(schema: Schema, *columns: Column) -> Schema:

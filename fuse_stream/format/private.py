@@ -17,7 +17,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import without_bounds
 
 _OF_QUARANTINE = frozenset(
-    "id reason op sequence event unset raw source app_id writer batch_id at".split()
+    "id reason op sequence event given raw source app_id writer batch_id at".split()
 )
 """The columns by which the schema of a quarantine is known."""
 

@@ -16,6 +16,7 @@ from fuse_stream.format.hidden_columns import (
     AT,
     COLUMN_SEQUENCES,
     KIND,
+    LAST_COLUMN,
     ROW_SEQUENCE,
     UNSET_COLUMNS,
     given,
@@ -64,7 +65,7 @@ def tombstone_schema(schema: Schema, key: tuple[int, ...]) -> Schema:
 
 def coalesced_schema(schema: Schema) -> Schema:
     """Return the schema of the rows that are not shown, whose columns have the table's ids."""
-    own = (ROW_SEQUENCE, COLUMN_SEQUENCES, UNSET_COLUMNS)
+    own = (ROW_SEQUENCE, COLUMN_SEQUENCES, UNSET_COLUMNS, LAST_COLUMN)
     names = [name for name in own if name in schema.names()]
     return relaxed(with_columns(schema, (), [*given(schema).names(), *names]))
 
@@ -77,7 +78,7 @@ def quarantine_schema(schema: Schema) -> Schema:
         **dict.fromkeys(("id", "reason", "op"), pa.string()),
         "sequence": sequence,
         "event": event,
-        "unset": pa.list_(pa.string()),
+        "given": pa.list_(pa.string()),
         **dict.fromkeys(("raw", "source", "app_id", "writer"), pa.string()),
         "batch_id": pa.int64(),
         "at": pa.timestamp("us", tz="UTC"),

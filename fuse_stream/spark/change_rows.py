@@ -32,7 +32,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.evolve import check_not_hidden, relaxed, resolve
 from fuse_stream.format.grouping import codes_of, grouping_keys
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, ROW_SEQUENCE
+from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, LAST_COLUMN, ROW_SEQUENCE
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.positions import BlockRows, all_rows, minus, union
 from fuse_stream.format.properties import block_target
@@ -417,7 +417,7 @@ class _Run:
         Sequences are of keys: two rows that exchange their keys must not exchange these.
         """
         metadata, keys = self._table.metadata, key_schema(schema, head.key)
-        own = (ROW_SEQUENCE, COLUMN_SEQUENCES)
+        own = (ROW_SEQUENCE, COLUMN_SEQUENCES, LAST_COLUMN)
         kept = with_columns(schema, head.key, [name for name in own if name in schema.names()])
         old = [
             block.showing(found.updated[block.id])

@@ -125,6 +125,20 @@ def log_of(
     return found
 
 
+def tables_of(events: list[Event], *, partial: bool) -> list[pa.Table]:
+    """Return events as rows that have only columns to which one of them gives a value."""
+    groups: dict[frozenset[str], list[Event]] = {}
+    for event in events:
+        names = frozenset(name for name, _ in event.values)
+        groups.setdefault(frozenset() if partial else names, []).append(event)
+    found = []
+    for group in groups.values():
+        given = {name for event in group for name, _ in event.values}
+        lacking = [name for name in COLUMNS if name not in given]
+        found.append(table_of(group, partial=partial).drop_columns(lacking))
+    return found
+
+
 def table_of(events: list[Event], *, partial: bool) -> pa.Table:
     """Return events as rows; with `partial`, as `from_debezium` and its siblings make them."""
     rows: list[dict[str, Any]] = []
