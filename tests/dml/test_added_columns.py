@@ -19,15 +19,13 @@ from tests.dml.event_model import (
     SCHEMA,
     TRUNCATED,
     Event,
-    History,
-    State,
     batches_of,
     history_of,
     log_of,
     state_of,
     tables_of,
 )
-from tests.dml.test_events import side
+from tests.dml.test_events import histories, side, state
 
 Create = Callable[..., Table]
 NARROW = pa.schema([SCHEMA.field("k"), SCHEMA.field("a")])
@@ -45,23 +43,6 @@ def send(table: Table, events: list[Event], *, partial: bool = True, **more: obj
             merge_schema=True,
             **more,  # type: ignore[arg-type]
         )
-
-
-def shown(table: Table) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = table.to_arrow().to_pylist()
-    return [dict.fromkeys(COLUMNS) | row for row in rows]
-
-
-def state(table: Table) -> State:
-    return {row["k"]: tuple(row[name] for name in COLUMNS) for row in shown(table)}  # type: ignore[misc]
-
-
-def histories(table: Table) -> History:
-    found: History = {}
-    for row in sorted(shown(table), key=lambda row: row["__START_AT"]):  # type: ignore[arg-type,return-value]
-        values = tuple(row[name] for name in COLUMNS)
-        found.setdefault(row["k"], []).append((row["__START_AT"], row["__END_AT"], values))  # type: ignore[arg-type]
-    return found
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["frames", "readers"])

@@ -7,17 +7,19 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.recovery.target import Goal
-from fuse_stream.table.handle import Table, create_table
+from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
+from tests.dml import test_added_columns as added_columns
 from tests.dml.event_model import (
     SCHEMA,
     Event,
@@ -32,6 +34,7 @@ from tests.recovery.histories import rewind
 
 Create = Callable[..., Table]
 FEED = {"_change_type", "_commit_version", "_commit_timestamp"}
+ACTS = ["compact", "recluster", "rewind", "fsck", "revert", "publish", "none"]
 SMALL = {"fuse.block.rows": "8", "fuse.deletes.rows": "1%", "fuse.grace": "0s"}
 
 
@@ -46,57 +49,98 @@ def rows_by_feed(table: Table) -> Counter[tuple[object, ...]]:
     return +total
 
 
+class Course:
+    """A random log of events, and all that happens to the table that takes it."""
+
+    def __init__(self, seed: str, create: Create, store: MemoryStore, *, needed: bool) -> None:
+        self.chance = random.Random(seed)
+        self.is_needed, self.scd = needed, self.chance.choice([1, 2])
+        self.partial = self.chance.random() < 0.6
+        self.grows = self.partial and self.chance.random() < 0.5
+        self.log = log_of(self.chance, 60, keys=6, seqs=12, partial=self.partial, truncates=True)
+        if needed:
+            self.log = [event for event in self.log if ("a", None) not in event.values]
+        schema = NEEDED if needed else SCHEMA
+        first = pa.schema([schema.field("k"), schema.field("a")]) if self.grows else schema
+        self.table = create(first, cluster_by=["a"], properties=SMALL)
+        self.store = store
+        self.sent: dict[int, list[Event]] = {0: []}
+        """The events that each version has."""
+
+    def run(self) -> None:
+        for batch in [*batches_of(self.chance, self.log), self.log]:
+            before = self.table.head().version
+            events = self.deliver(self.table, batch)
+            self.sent[self.table.head().version] = [*self.sent[before], *events]
+            self.happen(self.chance.choice(ACTS))
+            self.check()
+        assert_sound(self.store, self.table)
+
+    def deliver(self, table: Table, batch: list[Event]) -> list[Event]:
+        """Send events to a table or branch; return them."""
+        if not self.grows:
+            send(table, batch, partial=self.partial, stored_as_scd_type=self.scd)
+            return batch
+        if not any(name == "a" for event in batch for name, _ in event.values):
+            batch = [*batch, *self.log]  # a frame has the columns that take no null
+        added_columns.send(table, batch, stored_as_scd_type=self.scd)
+        return batch
+
+    def happen(self, act: str) -> None:
+        """Let something happen to the table, and note which events it has then."""
+        table, sent = self.table, self.sent
+        before = table.head().version
+        known = sent[before]
+        if act in {"compact", "recluster"}:
+            table.optimize()
+        elif act == "rewind":
+            target = self.chance.choice(sorted(sent.keys() - {0}))
+            with contextlib.suppress(InvalidInputError):  # it is at this target already
+                rewind(table.committer, Goal(version=target))
+            known = sent[target]
+        elif act == "publish":
+            known = self.publish(self.chance.choice(sorted(sent.keys() - {0})))
+        elif act == "fsck":
+            assert not table.fsck(deep=True).findings
+        elif act == "revert" and before > 1:
+            with contextlib.suppress(InvalidInputError):  # the commit changed no row
+                table.revert(before)
+                known = sent[max(version for version in sent if version < before)]
+        for version in range(before + 1, table.head().version + 1):
+            sent[version] = known
+
+    def publish(self, at: int) -> list[Event]:
+        """Send events to a branch off a version, and publish it; return what the table has then."""
+        before, clock = self.table.head().version, self.table.metadata.clock
+        name = f"try{before}"
+        self.table.create_branch(name, at)
+        branch = open_table(self.store, branch=name, clock=clock, probe_store=False)
+        events = [event for event in self.log if self.chance.random() < 0.3]
+        events = self.deliver(branch, events)
+        if self.chance.random() < 0.5:
+            branch.optimize()
+        try:
+            self.table.publish(name, expected_head=before)
+        except InvalidInputError:  # the events changed nothing, and the branch is at the head
+            return self.sent[before]
+        return [*self.sent[at], *events]
+
+    def check(self) -> None:
+        table, known = self.table, self.sent[self.table.head().version]
+        (check_whole if self.is_needed else check)(table, known, self.scd)
+        rows = Counter(tuple(row.values()) for row in table.to_arrow().to_pylist())
+        assert rows_by_feed(table) == rows
+
+
 @pytest.mark.parametrize("needed", [False, True], ids=["", "needed"])
-@pytest.mark.parametrize("scd", [1, 2])
-@pytest.mark.parametrize("seed", range(8))
-def test_events_beside_maintenance_and_rewinds(
+@pytest.mark.parametrize("seed", range(24))
+def test_events_beside_maintenance_rewinds_and_branches(
     create: Create,
     store: MemoryStore,
     seed: int,
-    scd: int,
     needed: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    chance = random.Random(f"{seed} {scd} {needed}")
-    partial = chance.random() < 0.5
-    log = log_of(chance, 60, keys=6, seqs=12, partial=partial, truncates=True)
-    if needed:
-        log = [event for event in log if ("a", None) not in event.values]
-    table = create(NEEDED if needed else SCHEMA, cluster_by=["a"], properties=SMALL)
-    sent: dict[int, list[Event]] = {0: []}
-
-    for batch in [*batches_of(chance, log), log]:
-        before = table.head().version
-        send(table, batch, partial=partial, stored_as_scd_type=scd)
-        sent[table.head().version] = [*sent[before], *batch]
-        act = chance.choice(["compact", "recluster", "rewind", "fsck", "revert", "none"])
-        happen(table, act, sent, chance)
-
-        known = sent[table.head().version]
-        (check_whole if needed else check)(table, known, scd)
-        rows = Counter(tuple(row.values()) for row in table.to_arrow().to_pylist())
-        assert rows_by_feed(table) == rows
-    assert_sound(store, table)
-
-
-def happen(table: Table, act: str, sent: dict[int, list[Event]], chance: random.Random) -> None:
-    """Let something happen to a table, and note which events it has then."""
-    before = table.head().version
-    known = sent[before]
-    if act in {"compact", "recluster"}:
-        table.optimize()
-    elif act == "rewind":
-        target = chance.choice(sorted(sent.keys() - {0}))
-        with contextlib.suppress(InvalidInputError):  # it is at this target already
-            rewind(table.committer, Goal(version=target))
-        known = sent[target]
-    elif act == "fsck":
-        assert not table.fsck(deep=True).findings
-    elif act == "revert" and before > 1:
-        with contextlib.suppress(InvalidInputError):  # the commit changed no row
-            table.revert(before)
-            known = sent[max(version for version in sent if version < before)]
-    for version in range(before + 1, table.head().version + 1):
-        sent[version] = known
+    Course(f"{seed} {needed}", create, store, needed=needed).run()
 
 
 def made(scd: int) -> MemoryStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,8 +51,14 @@ def send(table: Table, events: list[Event], *, partial: bool = False, **more: ob
     )
 
 
+def shown(table: Table, **which: object) -> list[dict[str, Any]]:
+    """Return the rows of a table, with null in the columns that it does not have yet."""
+    rows = table.to_arrow(**which).to_pylist()  # type: ignore[arg-type]
+    return [dict.fromkeys(COLUMNS) | row for row in rows]
+
+
 def state(table: Table, **which: object) -> State:
-    rows = table.to_arrow(columns=["k", *COLUMNS], **which).to_pylist()  # type: ignore[arg-type]
+    rows = shown(table, **which)
     found = {row["k"]: tuple(row[name] for name in COLUMNS) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -108,9 +115,8 @@ def test_a_history_depends_on_the_set_of_events_alone(
 
 
 def histories(table: Table) -> History:
-    names = ["k", "__START_AT", "__END_AT", *COLUMNS]
     found: History = {}
-    for row in sorted(table.to_arrow(columns=names).to_pylist(), key=lambda row: row["__START_AT"]):
+    for row in sorted(shown(table), key=lambda row: row["__START_AT"]):
         values = tuple(row[name] for name in COLUMNS)
         found.setdefault(row["k"], []).append((row["__START_AT"], row["__END_AT"], values))
     return found
