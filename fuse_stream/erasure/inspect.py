@@ -369,5 +369,10 @@ def _messages_in(texts: pa.Array) -> pa.Array:
 
 def _holds(texts: pa.Array, needle: Needle) -> bool:
     # As binary: a text in Spark need not be UTF-8.
-    found = pc.match_substring(texts.cast(pa.binary()), needle.raw)
-    return bool(pc.any(found).as_py())
+    data = texts.cast(pa.binary())
+    if pc.any(pc.match_substring(data, needle.raw)).as_py():
+        return True
+    if needle.text is None:
+        return False
+    escaped = data.filter(pc.match_substring(data, b"\\")).to_pylist()
+    return any(needle.text.search(text) is not None for text in escaped)

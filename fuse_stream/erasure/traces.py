@@ -1,10 +1,11 @@
-"""Search bytes and texts for the values that a predicate compares columns with.
+r"""Search bytes and texts for the values that a predicate compares columns with.
 
 Rules:
 - A text or binary value is searched in the bytes of every object, a number only in texts: its few
   bytes occur by chance. Shorter values than `LEAST` are not searched in bytes for the same reason.
 - In a text a value counts only as a whole word: `Ada` is not in `Adam`. In the bytes of blocks,
   which have no words, it counts wherever it is.
+- In a text each character may be as JSON escapes it: `Zo\u00eb` is Zoë.
 - In a JSON record, only values count, and the names of properties: the names of fields are fixed.
 """
 
@@ -27,6 +28,8 @@ LEAST_DIGITS = 6
 _USERS_KEYS = "properties"
 """The field of a record whose keys are a user's."""
 _WORD = rb"[0-9A-Za-z_]"
+_SHORT = dict(zip('"\\/\b\f\n\r\t', (b'"', b"\\", b"/", b"b", b"f", b"n", b"r", b"t"), strict=True))
+"""What stands after a backslash in JSON for a character that has a short escape."""
 
 
 Path = tuple[str, ...]
@@ -50,7 +53,7 @@ class Needle:
     raw: bytes | None
     """Its bytes in Parquet and in UTF-8; None for a number."""
     text: re.Pattern[bytes] | None
-    """Finds it in a text; None for bytes that are no text."""
+    """Finds it in a text, escaped or not; None for bytes that are no text."""
 
     @property
     def shown(self) -> str:
@@ -76,16 +79,28 @@ def needle_of(value: Value) -> Needle | None:
         raw = value.encode(errors="surrogatepass")
         if len(raw) < LEAST:
             return None
-        return Needle(value=value, raw=raw, text=_as_word(raw))
+        return Needle(value=value, raw=raw, text=_as_word(value))
     if type(value) is int and len(str(abs(value))) >= LEAST_DIGITS:
-        return Needle(value=value, raw=None, text=_as_word(str(value).encode()))
+        return Needle(value=value, raw=None, text=_as_word(str(value)))
     return None
 
 
-def _as_word(raw: bytes) -> re.Pattern[bytes]:
-    before = rb"(?<!%s)" % _WORD if re.match(_WORD, raw) else b""
+def _as_word(value: str) -> re.Pattern[bytes]:
+    raw = value.encode(errors="surrogatepass")
+    begins = rb"(?:(?<!%s)|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4}))" % _WORD  # or after an escape
+    before = begins if re.match(_WORD, raw) else b""
     after = rb"(?!%s)" % _WORD if re.match(_WORD, raw[-1:]) else b""
-    return re.compile(before + re.escape(raw) + after)
+    return re.compile(before + b"".join(map(_spelt, value)) + after)
+
+
+def _spelt(char: str) -> bytes:
+    """Return a pattern of a character: itself, or as JSON escapes it, in JSON within JSON too."""
+    units = char.encode("utf-16-be", errors="surrogatepass").hex()
+    escaped = b"".join(rb"\\+u" + units[at : at + 4].encode() for at in range(0, len(units), 4))
+    forms = [re.escape(char.encode(errors="surrogatepass")), b"(?i:%s)" % escaped]
+    if char in _SHORT:
+        forms.append(rb"\\+" + re.escape(_SHORT[char]))
+    return b"(?:%s)" % b"|".join(forms)
 
 
 def in_bytes(needles: tuple[Needle, ...], data: bytes) -> list[Needle]:

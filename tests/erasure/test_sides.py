@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -223,6 +224,40 @@ def test_a_message_that_is_kept_in_base64_is_searched_as_what_it_was() -> None:
     assert found is not None
     assert [row["raw"] for row in held(table, "quarantine")] == [shared["_raw"]]
     assert [f"a value of column raw has '{ADA}'" in item.found for item in found.findings] == [True]
+
+
+ZOE = 'Zoë "Z" \U0001f600'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        json.dumps({"note": ZOE}, ensure_ascii=False),
+        json.dumps({"note": ZOE}),
+        json.dumps({"note": ZOE}).replace("\\ud83d", "\\uD83D"),
+        json.dumps({"payload": json.dumps({"note": f"to\n{ZOE}"})}),
+        "".join(f"\\u{ord(char):04x}" for char in "Zo") + json.dumps(ZOE[2:])[1:-1],
+    ],
+    ids=["plain", "escaped", "capitals", "within a text", "all escaped"],
+)
+def test_a_value_is_found_in_a_text_as_json_escapes_it(raw: str) -> None:
+    table, _, clock = made(properties={"fuse.private": "email"})  # records show no bounds
+    send(table, event(BOB, 1), text(raw), text(raw.replace("Z", "Y").replace("\\u005a", "Y")))
+    where = f"email = '{ZOE}'"
+    both = f"{where} AND phone = '555-0199'"
+    table.erase(both)
+    emptied(table, clock)
+    proof = table.erase(both, verify=True).verification
+    assert proof is not None
+    found = [text for item in proof.findings for text in item.found]
+    assert found.count(f"a value of column raw has {ZOE!r}") == 1
+
+    table.erase(where)
+    assert len(held(table, "quarantine")) == 1
+    emptied(table, clock)
+    proof = table.erase(where, verify=True).verification
+    assert proof is not None
+    assert proof.is_clean
 
 
 def test_coalesced_rows_go_by_the_predicate_too() -> None:
