@@ -5,21 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from fuse_stream.format.features import (
-    COUNTS,
-    DELETION_FILES,
-    ERASURE,
-    FINGERPRINTS,
-    KEY,
-    LINE,
-    PRIVATE_COLUMNS,
-    SEQUENCE,
-    SIDES,
-    SOURCES,
-)
+from fuse_stream.format.features import used_features
 from fuse_stream.format.private import describing_less, private_leaves, ranging_less
-from fuse_stream.format.properties import PRIVATE
-from fuse_stream.format.records import DeletionFileRef, Operation, SegmentRef, Side, Snapshot
+from fuse_stream.format.records import DeletionFileRef, SegmentRef, Side, Snapshot
 
 
 def completed(new: Snapshot) -> Snapshot:
@@ -32,28 +20,12 @@ def completed(new: Snapshot) -> Snapshot:
             segments=tuple(ranging_less(ref, private) for ref in new.segments),
             summary=describing_less(new.summary, private),
         )
-    sides = _completed_sides(new)
-    in_sides = any(side.deletion_files for side in sides.values())
-    is_used = {
-        COUNTS: new.counts is not None,
-        DELETION_FILES: bool(new.deletion_files) or in_sides,
-        KEY: bool(new.key),
-        FINGERPRINTS: any(entry.fingerprint is not None for entry in new.ledger.entries.values()),
-        LINE: new.line is not None,
-        ERASURE: new.operation is Operation.ERASE,
-        PRIVATE_COLUMNS: bool(new.properties.get(PRIVATE)),
-        SEQUENCE: new.sequence is not None,
-        SIDES: bool(sides),
-        SOURCES: any(entry.sources is not None for entry in new.ledger.entries.values()),
-    }
-    others = set(new.required_features) - is_used.keys()
-    features = others | {name for name, used in is_used.items() if used}
-    return dataclasses.replace(
+    new = dataclasses.replace(
         new,
-        required_features=tuple(sorted(features)),
-        sides=sides,
+        sides=_completed_sides(new),
         summary=dataclasses.replace(new.summary, row_count=rows),
     )
+    return dataclasses.replace(new, required_features=tuple(sorted(used_features(new))))
 
 
 def _completed_sides(new: Snapshot) -> dict[str, Side]:

@@ -26,6 +26,7 @@ from fuse_stream.format.features import (
     SEQUENCE,
     SIDES,
     SOURCES,
+    used_features,
 )
 from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
@@ -118,11 +119,17 @@ def decode_snapshot(data: bytes) -> Snapshot:
     _check_cluster_key(snapshot.cluster_key, schema)
     _check_key(snapshot)
     if (line := snapshot.line) is not None:
-        _check_line(line, snapshot.version, snapshot.required_features)
-    _check_sources(snapshot.ledger, snapshot.required_features)
+        _check_line(line, snapshot.version)
+    _check_sources(snapshot.ledger)
     _check_deletion_files(snapshot.deletion_files, snapshot)
     _check_sides(snapshot)
     _check_events(snapshot)
+    if unnamed := used_features(snapshot) - set(features):
+        raise CorruptObjectError(
+            "the snapshot uses features that required_features does not name",
+            version=snapshot.version,
+            features=sorted(unnamed),
+        )
     return snapshot
 
 
@@ -304,20 +311,20 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     return schema
 
 
-def _check_line(line: LineStart, version: int, features: tuple[str, ...]) -> None:
+def _check_line(line: LineStart, version: int) -> None:
     is_valid = 0 <= (line.base or 0) < line.since <= version or line == LineStart(since=0)
-    if LINE not in features or not is_valid:
+    if not is_valid:
         raise CorruptObjectError(
             "the start of the snapshot's line is invalid", since=line.since, base=line.base
         )
 
 
-def _check_sources(ledger: Ledger, features: tuple[str, ...]) -> None:
+def _check_sources(ledger: Ledger) -> None:
     for entry in ledger.entries.values():
         if entry.sources is None:
             continue
         offsets = [source.offset for source in entry.sources]
-        if SOURCES not in features or not all(map(is_storable_offset, offsets)):
+        if not all(map(is_storable_offset, offsets)):
             raise CorruptObjectError(
                 "the sources of a ledger entry are invalid", batch=entry.batch_id
             )
@@ -335,7 +342,6 @@ def _check_deletion_files(refs: tuple[DeletionFileRef, ...], snapshot: Snapshot)
         len(set(ids)) == len(ids)
         and has_added
         and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
-        and (not refs or DELETION_FILES in snapshot.required_features)
     )
     if not is_valid:
         raise CorruptObjectError(
@@ -348,8 +354,6 @@ def _check_sides(snapshot: Snapshot) -> None:
         flaw = "there are no segments" if not side.segments else flaw_of(side.schema)
         if name not in set(SideName):
             flaw = "no side has this name"
-        elif SIDES not in snapshot.required_features:
-            flaw = "the feature is missing"
         if flaw:
             raise CorruptObjectError(
                 "a side of the snapshot is invalid", side=name[:50], reason=flaw
@@ -361,7 +365,7 @@ def _check_key(snapshot: Snapshot) -> None:
     known = {column.id for column in snapshot.schema.columns if not column.children}
     key = snapshot.key
     is_valid = known.issuperset(key) and len(set(key)) == len(key)
-    if not is_valid or (key and KEY not in snapshot.required_features):
+    if not is_valid:
         raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
 
 
@@ -371,12 +375,9 @@ def _check_events(snapshot: Snapshot) -> None:
         known = {column.id for column in snapshot.schema.columns if not column.children}
         keys = sequence.keys
         is_valid = keys and known.issuperset(keys) and len(set(keys)) == len(keys)
-        has_feature = SEQUENCE in snapshot.required_features
-        if not is_valid or sequence.scd_type not in (1, 2) or not has_feature:
+        if not is_valid or sequence.scd_type not in (1, 2):
             raise CorruptObjectError("the sequence is invalid", version=snapshot.version)
-    if counts is not None and (
-        COUNTS not in snapshot.required_features or min(dataclasses.astuple(counts)) < 0
-    ):
+    if counts is not None and min(dataclasses.astuple(counts)) < 0:
         raise CorruptObjectError("the counts are invalid", version=snapshot.version)
 
 

@@ -5,6 +5,9 @@ A snapshot names those that it uses in `required_features`, and a reader that la
 
 from __future__ import annotations
 
+from fuse_stream.format import properties
+from fuse_stream.format.records import Operation, Snapshot
+
 COUNTS = "counts"
 """Of a snapshot that counts the events of its batch."""
 
@@ -34,3 +37,22 @@ SIDES = "sides"
 
 SOURCES = "sources"
 """Of a snapshot in whose ledger an entry has sources."""
+
+
+def used_features(snapshot: Snapshot) -> frozenset[str]:
+    """Return the features that a snapshot uses."""
+    ledger = snapshot.ledger.entries.values()
+    sides = snapshot.sides.values()
+    is_used = {
+        COUNTS: snapshot.counts is not None,
+        DELETION_FILES: bool(snapshot.deletion_files) or any(side.deletion_files for side in sides),
+        ERASURE: snapshot.operation is Operation.ERASE,
+        FINGERPRINTS: any(entry.fingerprint is not None for entry in ledger),
+        KEY: bool(snapshot.key),
+        LINE: snapshot.line is not None,
+        PRIVATE_COLUMNS: bool(snapshot.properties.get(properties.PRIVATE)),
+        SEQUENCE: snapshot.sequence is not None,
+        SIDES: bool(snapshot.sides),
+        SOURCES: any(entry.sources is not None for entry in ledger),
+    }
+    return frozenset(name for name, used in is_used.items() if used)

@@ -35,7 +35,7 @@ from fuse_stream.format.codec import (
     sha256_hex,
 )
 from fuse_stream.format.columns import value_from_json, value_to_json
-from fuse_stream.format.features import DELETION_FILES, SIDES, SOURCES
+from fuse_stream.format.features import DELETION_FILES, SIDES, SOURCES, used_features
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.records import (
@@ -211,7 +211,6 @@ plain_snapshots = st.builds(
     message=texts,
     schema=st.just(SCHEMA),
     cluster_key=st.just((1, 7)),
-    required_features=st.just((SOURCES,)),
     properties=st.dictionaries(texts, texts, max_size=3),
     summary=summaries,
     segments=st.lists(
@@ -239,12 +238,10 @@ plain_snapshots = st.builds(
 def snapshots_with_deletion_files(draw: st.DrawFn) -> Snapshot:
     snapshot, files = draw(plain_snapshots), draw(deletion_files)
     chosen = draw(st.lists(st.sampled_from(files), unique=True)) if files else []
-    features = (DELETION_FILES, SOURCES) if files else (SOURCES,)
     return dataclasses.replace(
         snapshot,
         deletion_files=files,
         deletion_files_added=tuple(ref.id for ref in chosen),
-        required_features=features,
     )
 
 
@@ -282,20 +279,18 @@ def snapshots_with_sides(draw: st.DrawFn) -> Snapshot:
     )
     sides = draw(st.dictionaries(st.sampled_from([str(name) for name in SideName]), side))
     snapshot = draw(snapshots_with_deletion_files())
-    features = {
-        DELETION_FILES: bool(snapshot.deletion_files)
-        or any(side.deletion_files for side in sides.values()),
-        SIDES: bool(sides),
-        SOURCES: True,
-    }
-    return dataclasses.replace(
-        snapshot,
-        sides=sides,
-        required_features=tuple(name for name, used in features.items() if used),
-    )
+    return dataclasses.replace(snapshot, sides=sides)
 
 
-snapshots = plain_snapshots | snapshots_with_deletion_files() | snapshots_with_sides()
+def naming_features(snapshot: Snapshot) -> Snapshot:
+    return dataclasses.replace(snapshot, required_features=tuple(sorted(used_features(snapshot))))
+
+
+snapshots = (plain_snapshots | snapshots_with_deletion_files() | snapshots_with_sides()).map(
+    naming_features
+)
+
+
 blocks = st.builds(
     Block,
     id=ids,

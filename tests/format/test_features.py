@@ -15,7 +15,7 @@ import pytest
 from fuse_stream.commit.completed import completed
 from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Intent, Staged
-from fuse_stream.errors import UnsupportedFormatError
+from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format import codec, features, reachable
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import KNOWN_FEATURES, decode_snapshot, encode_snapshot
@@ -58,6 +58,16 @@ def test_the_bytes_of_an_example_are_pinned(feature: str) -> None:
     assert encode_snapshot(examples()[feature]) == pinned
     assert decode_snapshot(pinned) == examples()[feature]
     assert examples()[feature].required_features == (feature,)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_snapshot_that_does_not_name_a_feature_that_it_uses_is_damage(feature: str) -> None:
+    snapshot = decode_snapshot(golden(feature))
+    others = tuple(name for name in snapshot.required_features if name != feature)
+
+    with pytest.raises(CorruptObjectError, match="does not name") as caught:
+        decode_snapshot(encode_snapshot(dataclasses.replace(snapshot, required_features=others)))
+    assert feature in str(caught.value)
 
 
 def golden(feature: str) -> bytes:
