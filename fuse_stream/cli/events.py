@@ -23,6 +23,7 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.text import cell, count, plural
+from fuse_stream.dml.events import without_values
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.sides import SideName
@@ -138,7 +139,7 @@ def quarantine(
 
 def _show(target: Target, rows: list[Json], limit: int) -> None:
     # Without the values that some reasons show: they would be a line for each event.
-    reasons = Counter(str(row["reason"]).partition("=")[0] for row in rows)
+    reasons = Counter(without_values(row["reason"]) for row in rows)
     shown = rows[:limit]
     if target.json:
         events = [{name: json_value(value) for name, value in row.items()} for row in shown]

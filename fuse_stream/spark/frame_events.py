@@ -14,6 +14,7 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Staged
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.batch_sums import BatchSums
+from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column
 from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
@@ -99,10 +100,14 @@ class FrameEvents:
         return self._staging.stage(head, before)
 
     @property
-    def counts(self) -> Counts:
-        """What became of the events on the last head."""
-        assert self._staging is not None
-        return self._staging.counts
+    def counts(self) -> Counts | None:
+        """What became of the events on the last head; None if they were not collected."""
+        return None if self._staging is None else self._staging.counts
+
+    def warn_of_bad(self, snapshot: Snapshot) -> None:
+        """Log one warning if the commit of `snapshot` put events into the quarantine."""
+        if self._staging is not None:
+            self._staging.warn_of_bad(self._table.committer, snapshot)
 
     def measure(self, _head: Stored) -> BatchSums:
         """Return the sums of the events; runs the plan."""

@@ -294,6 +294,8 @@ class FuseSink:
             stage = rows.upsert_by(self._keys, may_be_empty=True)
         outcome = table.committer.commit(intent, stage, examined=examined)
         snapshot = outcome.stored.snapshot
+        if isinstance(rows, FrameEvents):
+            rows.warn_of_bad(outcome.snapshot)
         if self._optimize:
             sidecar.committed(table.location, snapshot)
         replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster

@@ -15,7 +15,7 @@ from fuse_stream.errors import (
     SchemaMismatchError,
     StreamIdentityError,
 )
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 from tests.dml.event_model import (
     COLUMNS,
@@ -179,6 +179,41 @@ def test_bad_events_are_counted_and_kept(create: Create) -> None:
         "no key",
         "no sequence",
     ]
+
+
+def test_events_that_go_to_the_quarantine_are_one_warning_that_a_replay_does_not_repeat(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(SCHEMA)
+    bad = [Event(None, 5, "u", WHOLE), Event(None, 6, "d"), Event(1, 5, "u", WHOLE)]
+    send(table, [Event(1, 4, "u", WHOLE)], app_id="a", batch_id=0)
+    assert not caplog.messages
+
+    for _ in range(2):
+        send(table, bad, app_id="a", batch_id=1)
+    table.retry()
+
+    (text,) = caplog.messages
+    assert text.startswith("2 of 3 events could not be applied")
+    assert "2 of them because of: no key." in text
+    assert f"fuse-stream quarantine {table.metadata.store.url}" in text
+
+
+def test_the_warning_of_bad_events_names_the_reason_of_most_and_the_branch(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(SCHEMA)
+    table.create_branch("try")
+    rows = table_of([Event(number, 5, "u", WHOLE) for number in range(3)], partial=True)
+    errors = pa.array(["unreadable", 'failed cast: a="1"', 'failed cast: a="2"'])
+    at = rows.column_names.index("_error")
+    branch = open_table(table.metadata.store, branch="try", probe_store=False)
+    branch.upsert(rows.set_column(at, "_error", errors), keys=["k"])
+
+    (record,) = caplog.records
+    assert "2 of them because of: failed cast: a." in record.getMessage()
+    assert record.getMessage().endswith("--branch try")
+    assert record.__dict__["fuse"]["reasons"] == {"unreadable": 1, "failed cast: a": 2}
 
 
 def test_events_with_equal_sequences_are_told(create: Create) -> None:

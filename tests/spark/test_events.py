@@ -90,8 +90,8 @@ def test_a_history_is_written_by_sink_and_by_write(spark: SparkSession, tmp_path
     assert found == history_of(log)
 
 
-def test_bad_events_are_kept_with_the_batch_that_brought_them(
-    spark: SparkSession, tmp_path: Path
+def test_bad_events_are_kept_with_the_batch_that_brought_them_and_warned_of(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "table"
     whole = (("a", 1), ("b", 1), ("c", 1))
@@ -104,6 +104,10 @@ def test_bad_events_are_kept_with_the_batch_that_brought_them(
     assert (kept["reason"], kept["batch_id"], kept["sequence"]) == ("no key", 0, 6)
     assert kept["event"] == {"k": None, "a": 1, "b": 1, "c": 1}
     assert state(path) == {1: (1, 1, 1)}
+
+    fuse.write(spark.createDataFrame(table_of(events[1:], partial=False)), str(path), **RULES)
+    warned = [text for text in caplog.messages if "quarantine" in text]
+    assert [text.partition(" events")[0] for text in warned] == ["1 of 2", "1 of 1"]
 
 
 def test_events_that_may_not_be_kept_stop_the_write(spark: SparkSession, tmp_path: Path) -> None:
