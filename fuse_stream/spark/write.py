@@ -19,7 +19,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
-from fuse_stream.spark.frame_events import FrameEvents, event_columns
+from fuse_stream.spark.frame_events import FrameEvents, event_columns, warn_of_plain_events
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.table.arriving import api_batch
 from fuse_stream.table.handle import Table, open_at
@@ -147,6 +147,7 @@ def write(
         operation=operation,
         keys=names,
     )
+    warn_of_plain_events(df.columns, operation, location.path)
     examined = table.committer.examine(batch)
     rows = _rows(
         df,
