@@ -46,6 +46,7 @@ from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import with_ids_of
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import nearest
 from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -318,6 +319,7 @@ def tracked_ids(head: Snapshot, data: Schema, names: Sequence[str] | None) -> tu
         raise InvalidInputError(
             "the table has no such column",
             track_history_column_list=unknown[0],
+            nearest=nearest(unknown[0], known),
             columns=list(known),
         )
     wanted = None if names is None else tuple(sorted({known[name] for name in names}))
@@ -342,9 +344,9 @@ def check_type(head: Snapshot, scd_type: int) -> None:
         )
     if head.sequence is not None and head.sequence.scd_type != scd_type:
         raise SchemaMismatchError(
-            "the table stores its events in another way: pass stored_as_scd_type as it is, or "
-            "write to a new table",
-            stored_as_scd_type=head.sequence.scd_type,
+            "the table stores its events in another way: pass "
+            f"stored_as_scd_type={head.sequence.scd_type}, or write to a new table",
+            stored_as_scd_type=scd_type,
         )
 
 

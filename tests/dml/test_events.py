@@ -261,9 +261,9 @@ def test_a_history_keeps_the_columns_that_it_tracks(create: Create) -> None:
         send(
             table, [Event(1, 6, "u", WHOLE)], stored_as_scd_type=2, track_history_column_list=["b"]
         )
-    with pytest.raises(SchemaMismatchError, match="another way"):
+    with pytest.raises(SchemaMismatchError, match="pass stored_as_scd_type=2"):
         send(table, [Event(1, 6, "u", WHOLE)])
-    with pytest.raises(SchemaMismatchError, match="events"):
+    with pytest.raises(SchemaMismatchError, match=r"Table\.upsert \[operation="):
         table.append(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
 
 
@@ -294,6 +294,31 @@ def test_a_numbered_batch_of_events_is_repeated_safely(create: Create) -> None:
     assert table.head().version == version
     with pytest.raises(StreamIdentityError):
         send(table, [Event(1, 6, "u", WHOLE)], app_id="a", batch_id=0)
+
+
+@pytest.mark.parametrize("verb", ["append", "overwrite"])
+def test_the_error_for_rows_that_are_no_events_says_what_changes_the_table(
+    create: Create, verb: str
+) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)])
+
+    with pytest.raises(SchemaMismatchError, match=r'mode="upsert".* by delete and update'):
+        getattr(table, verb)(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"sequence_by": "SEQ"}, {"sequence_by": "seq", "except_column_list": ["OP"]}],
+)
+def test_the_error_for_a_column_that_events_lack_names_the_nearest(
+    create: Create, given: dict[str, object]
+) -> None:
+    rows = pa.table({"k": [1], "a": [1], "seq": [1], "op": ["u"]})
+
+    with pytest.raises(InvalidInputError) as raised:
+        create(SCHEMA).upsert(rows, keys=["k"], **given)  # type: ignore[arg-type]
+    assert raised.value.context["nearest"] == str(raised.value.context["column"]).lower()
 
 
 @pytest.mark.parametrize("columns", [[], ["a"], ["k"]])
