@@ -191,6 +191,16 @@ def test_the_error_for_an_invalid_value_lists_the_valid_ones() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["mode", "keys", "sequenceBy"])
+def test_the_error_for_an_option_of_upserts_names_what_upserts(name: str) -> None:
+    batch = write_error({**PATH, name: "upsert"})
+    stream = write_error({**PATH, name: "upsert"}, streaming=True)
+
+    assert "use fuse.write, which" in batch
+    assert "use fuse.fuse_sink in foreachBatch" in stream
+    assert "fuse_sink" not in read_error({**PATH, name: "upsert"})
+
+
 def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:
     assert "nearest='startingVersion'" in read_error({**PATH, "stratingversion": "1"})
     assert "nearest='mergeSchema'" in write_error({**PATH, "mergeshema": "true"})

@@ -23,6 +23,7 @@ from fuse_stream.cli.options import (
     writes,
 )
 from fuse_stream.cli.text import cell, count, plural
+from fuse_stream.dml.events import without_values
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.sides import SideName
@@ -132,20 +133,23 @@ def quarantine(
     if since is not None:
         known = {row["id"] for row in _kept(table, since, None)}
         rows = [row for row in rows if row["id"] not in known]
-    _show(target, rows, limit)
+    _show(target, rows, limit, is_part=not (where is None and since is None))
     return int(fails and bool(rows))
 
 
-def _show(target: Target, rows: list[Json], limit: int) -> None:
+def _show(target: Target, rows: list[Json], limit: int, *, is_part: bool) -> None:
+    """Show events; `is_part` if only some events of the quarantine were asked for."""
     # Without the values that some reasons show: they would be a line for each event.
-    reasons = Counter(str(row["reason"]).partition("=")[0] for row in rows)
+    reasons = Counter(without_values(row["reason"]) for row in rows)
     shown = rows[:limit]
     if target.json:
         events = [{name: json_value(value) for name, value in row.items()} for row in shown]
         target.show_json({"count": len(rows), "reasons": dict(reasons), "events": events})
         return
     if not rows:
-        target.output.note("there is no such event in the quarantine")
+        target.output.note(
+            "there is no such event in the quarantine" if is_part else "the quarantine is empty"
+        )
         return
     target.output.show(facts_view({reason: count(n) for reason, n in reasons.most_common()}))
     grid = Grid.of(
@@ -192,17 +196,19 @@ def retry(
     Example:
       fuse-stream retry /lake/orders --where "reason = 'no value: amount'" --dry-run
     """  # noqa: D301 - the same
-    table = target.open()
-    done = table.retry(where, too_late=too_late, dry_run=dry_run, **options)
+    done = target.open().retry(where, too_late=too_late, dry_run=dry_run, **options)
     if target.json:
-        target.show_json({"where": where, "dry_run": dry_run, **pick(done, _KEYS)})
+        target.show_json({"where": where, "dry_run": dry_run, **pick(done, f"{_KEYS} unread")})
         return
     if dry_run:
         target.output.note(f"{plural(done.events, 'event')} would be applied again")
     else:
         target.output.note(_said(done))
-    if unread := sum(row["op"] is None for row in _kept(table, None, where)):
-        target.output.note(f"{plural(unread, 'event')} with text alone: see docs/cdc.md")
+    if done.unread:
+        target.output.note(
+            f"{plural(done.unread, 'event')} left out, of which only the text was kept: "
+            "fuse.retry(spark, path, read) reads it again, see docs/cdc.md"
+        )
 
 
 def _kept(table: Table, version: str | None, where: str | None) -> list[Json]:

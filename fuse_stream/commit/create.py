@@ -6,7 +6,6 @@ later object of a table, is a table that has lost its `_fuse.json`: nothing is c
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from fuse_stream.commit.plan import create_snapshot
@@ -19,7 +18,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
-from fuse_stream.format.names import names_in
+from fuse_stream.format.names import names_in, nearest
 from fuse_stream.format.private import check_private
 from fuse_stream.format.properties import check_properties, grace_us
 from fuse_stream.format.records import TableFile
@@ -178,12 +177,10 @@ def column_ids(schema: Schema, names: Sequence[str], *, argument: str) -> tuple[
     for name in names:
         shown = [other for other in known if not is_hidden(other)]
         if name not in known:
-            near = [other for other in shown if other.casefold() == name.casefold()]
-            near = near or difflib.get_close_matches(name, shown, n=1)
             raise InvalidInputError(
                 f"{argument} names columns of the table, but there is no such column",
                 column=name,
-                nearest=near[0] if near else None,
+                nearest=nearest(name, shown),
                 columns=shown,
             )
         if known[name].children:

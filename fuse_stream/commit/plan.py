@@ -196,9 +196,12 @@ def check_may_add(head: Snapshot, operation: Operation) -> None:
         SchemaMismatchError: the table has a key.
     """
     if head.sequence is not None and operation not in _MAY_ADD_EVENTS:
+        by_hand = (
+            "" if head.sequence.scd_type != 1 else "; change rows by hand by delete and update"
+        )
         raise SchemaMismatchError(
-            "the rows of this table come from events with sequences: upsert events, with "
-            "sequence_by, as before",
+            "the rows of this table come from events with sequences: send it events, by "
+            f'mode="upsert" of fuse_sink and fuse.write, or by Table.upsert{by_hand}',
             operation=str(operation),
         )
     if head.key and operation in {Operation.APPEND, Operation.OVERWRITE, Operation.REPLICATE}:

@@ -13,7 +13,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums, batch_sums
 from fuse_stream.format.evolve import relaxed
-from fuse_stream.format.names import flag_in, names_in
+from fuse_stream.format.names import flag_in, names_in, nearest
 from fuse_stream.format.properties import Duration, duration_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.predicate.evaluate import filter_mask
@@ -80,7 +80,10 @@ class EventRules:
         for name in (*found, *self.except_column_list):
             if name not in names:
                 raise InvalidInputError(
-                    "the events have no such column", column=name, columns=list(names)
+                    "the events have no such column",
+                    column=name,
+                    nearest=nearest(name, names),
+                    columns=list(names),
                 )
         return found
 

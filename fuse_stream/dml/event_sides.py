@@ -35,7 +35,7 @@ OF_KEY, OF_ALL, LOW_WATER = "delete", "truncate", "low water"
 BY_HAND = "by hand"
 """The kind of tombstones of rows that somebody deleted, without an event. They have the sequence of
 the row, and count as a delete right after it."""
-ID, REASON, OP, EVENT, GIVEN = "id", "reason", "op", "event", "given"
+ID, REASON, OP, EVENT, GIVEN, RAW = "id", "reason", "op", "event", "given", "raw"
 """Columns of the quarantine."""
 APP_ID, WRITER, BATCH_ID, KEPT_AT = "app_id", "writer", "batch_id", "at"
 """Columns of the quarantine: the batch that brought an event, and when it was kept."""
@@ -187,7 +187,7 @@ def quarantine(
                 fields=[field.remove_metadata() for field in events.rows.schema],
             ),
             GIVEN: names_given(events),
-            "raw": events.raw,
+            RAW: events.raw,
             "source": events.source,
             APP_ID: _repeated(None if batch is None else batch.application, count),
             WRITER: _repeated(None if batch is None else batch.writer, count),
@@ -207,6 +207,11 @@ def quarantine(
     )
     schema, resolved = resolve(table, columns, merge_schema=True, case_sensitive=True)
     return schema, adapt(rows, resolved, schema)
+
+
+def is_text_alone(rows: pa.Table) -> pa.ChunkedArray:
+    """Return of which events of the quarantine only the text was kept."""
+    return pc.and_(pc.is_null(rows.column(OP)), pc.is_valid(rows.column(RAW)))
 
 
 def _repeated(text: str | None, count: int) -> pa.Array:

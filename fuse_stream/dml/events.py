@@ -139,6 +139,11 @@ def no_value(column: str) -> str:
     return f"no value: {column}"
 
 
+def without_values(reason: str) -> str:
+    """Return why an event is bad, without the values that some reasons show; to count reasons."""
+    return reason.partition("=")[0]
+
+
 def flaws_of(events: Events, keys: Sequence[str]) -> np.ndarray:
     """Return for each event why it is bad, or None, as objects."""
     flaws = np.full(len(events), None, object)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
-from fuse_stream.dml.event_sides import ID, OP, Retried
+from fuse_stream.dml.event_sides import ID, OP, RAW, Retried, is_text_alone
 from fuse_stream.dml.events import SOURCE, Events
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.retry import kept_events, rules_of
@@ -39,7 +39,7 @@ KAFKA = pa.schema(
 )
 """The columns of messages."""
 
-_RAW, _KEPT_SOURCE = "raw", "source"
+_KEPT_SOURCE = "source"
 _PLACE = re.compile(r"(.*)/(-?[0-9]{1,9})?/(-?[0-9]{1,18})?", re.DOTALL)
 
 
@@ -76,7 +76,7 @@ def find_messages(metadata: Metadata, head: Snapshot, where: str | None) -> Mess
     rows = _text_rows(metadata, head, None)
     frame: dict[tuple[str | None, str], dict[str, object]] = {}
     places: list[str] = []
-    pairs = zip(rows.column(_KEPT_SOURCE).to_pylist(), rows.column(_RAW).to_pylist(), strict=True)
+    pairs = zip(rows.column(_KEPT_SOURCE).to_pylist(), rows.column(RAW).to_pylist(), strict=True)
     for source, raw in pairs:
         message = frame.setdefault((source, raw), _message(source, raw, len(frame)))
         places.append(_place(message))
@@ -157,9 +157,8 @@ def apply_messages(
 
 def _text_rows(metadata: Metadata, head: Snapshot, where: str | None) -> pa.Table:
     """Return id, text and source of the rows of the quarantine that have no values."""
-    rows = kept_events(metadata, head, where, (ID, OP, _RAW, _KEPT_SOURCE))
-    is_text = pc.and_(pc.is_null(rows.column(OP)), pc.is_valid(rows.column(_RAW)))
-    return rows.filter(is_text)
+    rows = kept_events(metadata, head, where, (ID, OP, RAW, _KEPT_SOURCE))
+    return rows.filter(is_text_alone(rows))
 
 
 def _ids(rows: pa.Table) -> pa.Array:

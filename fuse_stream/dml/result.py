@@ -30,8 +30,13 @@ class ChangeResult:
     """Events with sequences that were taken."""
     quarantined: int = 0
     """Those of them that could not be applied, and are kept in the side `quarantine`."""
+    unread: int | None = None
+    """After `Table.retry`: how many of the events that match were left out, because only their text
+    was kept. `fuse.retry` reads it again."""
 
-    __repr__ = one_line("version=snapshot.version inserted updated deleted events quarantined")
+    __repr__ = one_line(
+        "version=snapshot.version inserted updated deleted events quarantined unread"
+    )
 
 
 def commit_change(

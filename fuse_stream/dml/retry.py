@@ -6,6 +6,7 @@ An event that still cannot be applied goes back to the quarantine.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,17 @@ import pyarrow.compute as pc
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.dml.event_rules import EventRules
-from fuse_stream.dml.event_sides import EVENT, GIVEN, ID, OP, OPERATIONS, REASON, Retried
+from fuse_stream.dml.event_sides import (
+    EVENT,
+    GIVEN,
+    ID,
+    OP,
+    OPERATIONS,
+    RAW,
+    REASON,
+    Retried,
+    is_text_alone,
+)
 from fuse_stream.dml.events import TOO_LATE, Events, unset_of_given
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.dml.sequenced import SequencedStaging
@@ -45,29 +56,32 @@ def retry(
 
     def stage(on: Stored, before: Staged | None) -> Staged:
         nonlocal staging
-        staging = _staging(metadata, on.snapshot, where, too_late=too_late)
+        kept = kept_events(metadata, on.snapshot, where)
+        staging = _staging(metadata, on.snapshot, kept, too_late=too_late)
         if staging is None:
             raise NothingToDoError
         return staging.stage(on, before)
 
     head = committer.head().snapshot
-    found = _staging(metadata, head, where, too_late=too_late)
+    kept = kept_events(metadata, head, where)
+    unread = pc.sum(is_text_alone(kept), min_count=0).as_py()
+    found = _staging(metadata, head, kept, too_late=too_late)
     if found is None or dry_run:
-        return ChangeResult(events=0 if found is None else found.event_count)
+        return ChangeResult(events=0 if found is None else found.event_count, unread=unread)
     intent = Intent(operation=Operation.RETRY, author=author, message=message)
     try:
         outcome = committer.commit(intent, stage)
     except NothingToDoError:  # none can be applied, or others have retried them meanwhile
-        return ChangeResult(events=found.event_count, quarantined=found.event_count)
+        count = found.event_count
+        return ChangeResult(events=count, quarantined=count, unread=unread)
     assert staging is not None
-    return staging.result(outcome.snapshot)
+    return dataclasses.replace(staging.result(outcome.snapshot), unread=unread)
 
 
 def _staging(
-    metadata: Metadata, head: Snapshot, where: str | None, *, too_late: bool
+    metadata: Metadata, head: Snapshot, rows: pa.Table, *, too_late: bool
 ) -> SequencedStaging | None:
-    """Return what applies the events that match; None if there are none."""
-    rows = kept_events(metadata, head, where)
+    """Return what applies events of the quarantine, its `rows`; None if there are none."""
     wanted = pc.is_valid(rows.column(OP))
     if not too_late:
         wanted = pc.and_(wanted, pc.not_equal(rows.column(REASON), TOO_LATE))
@@ -103,7 +117,9 @@ def kept_events(
     try:
         side = head.side(SideName.QUARANTINE)
     except NotFoundError:
-        return pa.table({name: pa.array([], pa.string()) for name in columns or (ID, REASON, OP)})
+        return pa.table(
+            {name: pa.array([], pa.string()) for name in columns or (ID, REASON, OP, RAW)}
+        )
     selection = select(side.schema, columns=columns, where=where)
     return scan_snapshot(metadata, side, selection).read_all()
 
@@ -129,6 +145,6 @@ def events_in(rows: pa.Table) -> Events:
         sequence=joined([rows.column("sequence")]),
         unset=unset_of_given(joined([rows.column(GIVEN)]), data),
         error=nothing,
-        raw=joined([rows.column("raw")]),
+        raw=joined([rows.column(RAW)]),
         source=joined([rows.column("source")]),
     )

@@ -8,6 +8,9 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+import logging
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +33,7 @@ from fuse_stream.dml.effect import (
 )
 from fuse_stream.dml.event_rules import EventRules, sums_of
 from fuse_stream.dml.event_sides import ID, Retried, quarantine
-from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, no_value
+from fuse_stream.dml.events import TIE, TOO_LATE, TRUNCATE, Events, no_value, without_values
 from fuse_stream.dml.fitted_events import FittedEvents, fit, fit_columns
 from fuse_stream.dml.histories import Histories
 from fuse_stream.dml.keys import check_unique, readable
@@ -42,6 +45,8 @@ from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.arrow import adapt, columns_of_arrow
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import with_ids_of
+from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names import nearest
 from fuse_stream.format.positions import count_rows
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -53,6 +58,7 @@ from fuse_stream.objects.snapshot_blocks import iter_blocks
 
 _SHOWN, _SHOWN_CHARACTERS = 3, 200
 """The most bad events that an error shows, and of each."""
+_log = logging.getLogger(__name__)
 
 
 def upsert_events(
@@ -84,6 +90,7 @@ def upsert_events(
         outcome = committer.commit(intent, staging.stage, measure=measure)
     except NothingToDoError:
         return ChangeResult(events=staging.event_count)
+    staging.warn_of_bad(committer, outcome.snapshot)
     return staging.result(outcome.snapshot)
 
 
@@ -120,6 +127,8 @@ class SequencedStaging:
         """
         self.counts = Counts()
         """Of the events, on the last head."""
+        self.reasons: Counter[str] = Counter()
+        """Why how many events were bad, on the last head; without the values in the reasons."""
 
         self._metadata = metadata
         self._events = events
@@ -151,6 +160,32 @@ class SequencedStaging:
             quarantined=counts.quarantined,
         )
 
+    def warn_of_bad(self, committer: Committer, snapshot: Snapshot) -> None:
+        """Log one warning if the commit of `snapshot` put events into the quarantine."""
+        if snapshot.replayed or not self.counts.quarantined:
+            return
+        ((reason, count),) = self.reasons.most_common(1)
+        path, branch = committer.metadata.store.url, committer.branch.name
+        which = () if branch == MAIN else ("--branch", branch)
+        fields = {
+            "quarantined": self.counts.quarantined,
+            "events": self.counts.events,
+            "reasons": dict(self.reasons),
+            "version": snapshot.version,
+            "path": path,
+            "branch": branch,
+        }
+        _log.warning(
+            "%d of %d events could not be applied and are in the quarantine, %d of them because "
+            "of: %s. To see them: %s",
+            self.counts.quarantined,
+            self.counts.events,
+            count,
+            reason,
+            shlex.join(["fuse-stream", "quarantine", path, *which]),
+            extra={"fuse": fields},
+        )
+
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
         head = on.snapshot
         fitted = self._fit(head)
@@ -172,6 +207,7 @@ class SequencedStaging:
         bad = np.flatnonzero(reasons != None)  # noqa: E711 - of each item
         if len(bad) and not self._rules.quarantines:
             raise bad_events(events, bad, reasons)
+        self.reasons = Counter(without_values(reason) for reason in reasons[bad].tolist())
         updated, hidden = count_rows(effect.updated), count_rows(effect.hidden)
         self.counts = Counts(
             inserted=len(effect.written) - updated,
@@ -283,6 +319,7 @@ def tracked_ids(head: Snapshot, data: Schema, names: Sequence[str] | None) -> tu
         raise InvalidInputError(
             "the table has no such column",
             track_history_column_list=unknown[0],
+            nearest=nearest(unknown[0], known),
             columns=list(known),
         )
     wanted = None if names is None else tuple(sorted({known[name] for name in names}))
@@ -307,9 +344,9 @@ def check_type(head: Snapshot, scd_type: int) -> None:
         )
     if head.sequence is not None and head.sequence.scd_type != scd_type:
         raise SchemaMismatchError(
-            "the table stores its events in another way: pass stored_as_scd_type as it is, or "
-            "write to a new table",
-            stored_as_scd_type=head.sequence.scd_type,
+            "the table stores its events in another way: pass "
+            f"stored_as_scd_type={head.sequence.scd_type}, or write to a new table",
+            stored_as_scd_type=scd_type,
         )
 
 

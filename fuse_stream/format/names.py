@@ -16,6 +16,7 @@ date. Only such a text can mean two things: a reader looks whether there is a ta
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,6 +116,13 @@ def names_in(argument: str, names: object) -> tuple[str, ...]:
         if all(isinstance(name, str) for name in found):
             return found
     raise InvalidInputError(f"{argument} is a list of names", **{argument: names})
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like another one, for an error; None if none is."""
+    names = [*known]
+    same = [other for other in names if other.casefold() == name.casefold()]
+    return next(iter(same or difflib.get_close_matches(name, names, n=1)), None)
 
 
 def is_like_head(name: str) -> bool:

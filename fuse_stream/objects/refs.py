@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TypeVar
@@ -43,6 +42,7 @@ from fuse_stream.format.names import (
     has_only_digits,
     is_like_head,
     listed_name,
+    nearest,
 )
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 from fuse_stream.objects.slots import Metadata, Stored
@@ -75,7 +75,7 @@ def load_branch(metadata: Metadata, name: str) -> BranchRef:
     except NotFoundError:
         known = list(iter_branch_names(metadata))
         raise NotFoundError(
-            "there is no such branch", branch=name, nearest=_nearest(name, known), branches=known
+            "there is no such branch", branch=name, nearest=nearest(name, known), branches=known
         ) from None
     metadata.learn_branch(branch)
     return branch
@@ -163,7 +163,7 @@ def load_tag(metadata: Metadata, name: str, *, now_us: int | None = None) -> Tag
         if is_like_head(name):
             hint += "; HEAD names the newest snapshot"
         raise NotFoundError(
-            f"there is no such tag{hint}", tag=name, nearest=_nearest(name, known), tags=known
+            f"there is no such tag{hint}", tag=name, nearest=nearest(name, known), tags=known
         ) from None
     if is_over(tag, metadata.clock.now_us() if now_us is None else now_us):
         raise NotFoundError(
@@ -347,7 +347,3 @@ def _names(metadata: Metadata, prefix: str) -> Iterator[str]:
     for info in metadata.store.list(prefix):
         if (name := listed_name(info.key, prefix)) is not None:
             yield name
-
-
-def _nearest(name: str, known: list[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -7,7 +7,6 @@ rows, which are read once.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
-from fuse_stream.format.names import names_in
+from fuse_stream.format.names import names_in, nearest
 from fuse_stream.format.positions import without_hidden
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
@@ -105,11 +104,10 @@ def project(
     for name in names:
         column = exact.get(name) or known.get(_folded(name, case_sensitive=case_sensitive))
         if column is None:
-            near = difflib.get_close_matches(name, schema.visible.names(), n=1)
             raise InvalidInputError(
                 "the table has no such column",
                 column=name,
-                nearest=near[0] if near else None,
+                nearest=nearest(name, schema.visible.names()),
                 columns=list(schema.visible.names()),
             )
         if column not in chosen:

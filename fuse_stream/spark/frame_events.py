@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.commit.plan import Staged
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.batch_sums import BatchSums
+from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.schema import Column
 from fuse_stream.format.sequenced import Counts
 from fuse_stream.objects.slots import Stored
@@ -24,10 +26,13 @@ from fuse_stream.spark.where import reason_of
 from fuse_stream.table.handle import Table
 
 if TYPE_CHECKING:
-    from fuse_stream.dml import event_rules, sequenced
+    from fuse_stream.dml import event_rules, events, sequenced
 else:  # the workers of Spark load this module
     event_rules = OnDemand("fuse_stream.dml.event_rules")
+    events = OnDemand("fuse_stream.dml.events")
     sequenced = OnDemand("fuse_stream.dml.sequenced")
+
+_log = logging.getLogger(__name__)
 
 
 def event_columns(schema: spark.StructType, rules: event_rules.EventRules) -> tuple[Column, ...]:
@@ -41,6 +46,18 @@ def event_columns(schema: spark.StructType, rules: event_rules.EventRules) -> tu
     return columns_of_spark(
         spark.StructType([field for field in schema.fields if field.name in data])
     )
+
+
+def warn_of_plain_events(names: Iterable[str], operation: Operation, path: str) -> None:
+    """Log one warning if events of a reader are about to be stored as plain rows."""
+    if operation in {Operation.APPEND, Operation.OVERWRITE} and events.has_envelope(names):
+        _log.warning(
+            "the rows are events, as from_debezium and its siblings make them, and this %s stores "
+            'them as they are and applies none: to apply them pass mode="upsert" and keys=; '
+            "path=%s",
+            operation,
+            path,
+        )
 
 
 class FrameEvents:
@@ -99,10 +116,14 @@ class FrameEvents:
         return self._staging.stage(head, before)
 
     @property
-    def counts(self) -> Counts:
-        """What became of the events on the last head."""
-        assert self._staging is not None
-        return self._staging.counts
+    def counts(self) -> Counts | None:
+        """What became of the events on the last head; None if they were not collected."""
+        return None if self._staging is None else self._staging.counts
+
+    def warn_of_bad(self, snapshot: Snapshot) -> None:
+        """Log one warning if the commit of `snapshot` put events into the quarantine."""
+        if self._staging is not None:
+            self._staging.warn_of_bad(self._table.committer, snapshot)
 
     def measure(self, _head: Stored) -> BatchSums:
         """Return the sums of the events; runs the plan."""

@@ -279,6 +279,9 @@ _MISPLACED: dict[str, dict[str, str]] = {
     _BATCH_WRITE: {"adopt": _NO_QUERY, "checkpointLocation": _NO_QUERY, "commitEmpty": _NO_QUERY},
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},
 }
+_OF_EVENTS_AND_KEYS = frozenset({"mode", "keys", "sequenceby", "sequence_by"})
+"""Arguments of `fuse_sink` and `fuse.write` that are no options of the format, in lower case."""
+_WRITE_BY = {_BATCH_WRITE: "fuse.write", _STREAM_WRITE: "fuse.fuse_sink in foreachBatch"}
 _SPARKS_OWN = {_STREAM_WRITE: frozenset({"queryname"})}
 """Options that Spark itself adds to the user's."""
 _CATALOG_KEYS = frozenset({"provider", "owner"})
@@ -321,6 +324,12 @@ def _parsed(name: str, value: str, parser: _Parser) -> object:
 
 
 def _unknown(name: str, spellings: Mapping[str, str], use: str) -> InvalidInputError:
+    if use in _WRITE_BY and name in _OF_EVENTS_AND_KEYS:
+        return InvalidInputError(
+            f'{use} with format("fuse") appends or overwrites; to upsert rows, or events, use '
+            f'{_WRITE_BY[use]}, which takes mode="upsert" and keys=["id"]',
+            option=name,
+        )
     if name == "paths":
         return InvalidInputError("read one table at a time; union the DataFrames")
     remedy = REMEDIES.get(name) or next(

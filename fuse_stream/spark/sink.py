@@ -35,7 +35,7 @@ from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import FetchPolicy, RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
 from fuse_stream.spark.frame_changes import FrameChanges, table_columns
-from fuse_stream.spark.frame_events import FrameEvents, event_columns
+from fuse_stream.spark.frame_events import FrameEvents, event_columns, warn_of_plain_events
 from fuse_stream.spark.identity import (
     QueryCheckpoint,
     QueryIdentity,
@@ -294,6 +294,8 @@ class FuseSink:
             stage = rows.upsert_by(self._keys, may_be_empty=True)
         outcome = table.committer.commit(intent, stage, examined=examined)
         snapshot = outcome.stored.snapshot
+        if isinstance(rows, FrameEvents):
+            rows.warn_of_bad(outcome.snapshot)
         if self._optimize:
             sidecar.committed(table.location, snapshot)
         replay = outcome.verdict is Verdict.REPLAY  # another committer of this batch was faster
@@ -407,6 +409,7 @@ class FuseSink:
                 operation=self._operation,
                 keys=self._keys,
             )
+            warn_of_plain_events(df.columns, self._operation, self._options.location.path)
         return self._table
 
     def _report(

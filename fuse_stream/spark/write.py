@@ -19,7 +19,7 @@ from fuse_stream.objects.slots import Stored
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.spark.collect import RowMapper
 from fuse_stream.spark.frame import FrameRows, keys_in, open_or_create
-from fuse_stream.spark.frame_events import FrameEvents, event_columns
+from fuse_stream.spark.frame_events import FrameEvents, event_columns, warn_of_plain_events
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
 from fuse_stream.table.arriving import api_batch
 from fuse_stream.table.handle import Table, open_at
@@ -135,17 +135,8 @@ def write(
     takes_events = mode == "upsert" and rules.take_events(df.columns)
     batch = api_batch(app_id, batch_id, writer)
     merge_schema = flag_in("merge_schema", merge_schema)
-    if mode in {"errorifexists", "ignore"}:
-        try:
-            existing = open_at(location)
-        except NotFoundError:
-            pass  # it is created below
-        else:
-            if mode == "ignore":
-                return existing.head()
-            raise AlreadyExistsError(
-                'there is a table here already; use mode "append" or "overwrite"', path=str(path)
-            )
+    if mode in {"errorifexists", "ignore"} and (existing := _find_existing(location, mode)):
+        return existing
     case_sensitive = is_case_sensitive(df.sparkSession)
     operation = _OPERATIONS.get(mode, Operation.APPEND)
     table = open_or_create(
@@ -156,6 +147,7 @@ def write(
         operation=operation,
         keys=names,
     )
+    warn_of_plain_events(df.columns, operation, location.path)
     examined = table.committer.examine(batch)
     rows = _rows(
         df,
@@ -176,7 +168,26 @@ def write(
         outcome = table.committer.commit(intent, stage, examined=examined, measure=rows.measure)
     except NothingToDoError:  # an upsert of no rows
         return table.head()
+    if isinstance(rows, FrameEvents):
+        rows.warn_of_bad(outcome.snapshot)
     return outcome.snapshot
+
+
+def _find_existing(location: TableLocation, mode: str) -> Snapshot | None:
+    """Return the head of the table that is there, for "ignore"; None if there is no table.
+
+    Raises:
+        AlreadyExistsError: there is one, and the mode is "errorifexists".
+    """
+    try:
+        existing = open_at(location)
+    except NotFoundError:
+        return None
+    if mode == "ignore":
+        return existing.head()
+    raise AlreadyExistsError(
+        'there is a table here already; use mode "append" or "overwrite"', path=location.path
+    )
 
 
 def _rows(

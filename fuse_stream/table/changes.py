@@ -296,7 +296,8 @@ class BranchChanges(BranchReader):
 
         Safe at any time: an event that the table has already changes nothing, and one that still
         cannot be applied goes back. Events of which only the text was kept, because their reader
-        could not read them, stay: `fuse.retry` reads the text again.
+        could not read them, stay, and `unread` of the result counts them: `fuse.retry` reads the
+        text again.
 
         Args:
             where: a SQL predicate over the columns of the quarantine, such as "reason = 'tie'"; all

@@ -93,6 +93,17 @@ def test_the_quarantine_since_a_version_has_what_came_later(
     assert "no such" in run("quarantine", kept, "--since", "nix").stderr
 
 
+def test_a_quarantine_without_events_is_told_from_one_without_such_events(
+    run: Run, path: str, kept: str
+) -> None:
+    where = ("--where", "reason = 'tie'")
+
+    assert run("quarantine", path).stderr == "the quarantine is empty\n"
+    assert run("quarantine", kept, "--version", "0").stderr == "the quarantine is empty\n"
+    assert run("quarantine", kept, *where).stderr == "there is no such event in the quarantine\n"
+    assert "no such event" in run("quarantine", kept, "--since", "2").stderr
+
+
 def test_a_monitor_gets_an_exit_code_for_events_in_the_quarantine(run: Run, kept: str) -> None:
     assert run("quarantine", kept).exit_code == 0
     assert run("quarantine", kept, "--exit-code").exit_code == 1
@@ -108,7 +119,10 @@ def test_a_retry_says_what_it_leaves(run: Run, kept: str) -> None:
     before = Table.open(kept).head().version
     dry, done = run("retry", kept, "--dry-run"), run("retry", kept)
 
-    left = "1 event with text alone: see docs/cdc.md\n"
+    left = (
+        "1 event left out, of which only the text was kept: fuse.retry(spark, path, read) reads it "
+        "again, see docs/cdc.md\n"
+    )
     assert dry.stderr == f"2 events would be applied again\n{left}"
     assert done.stderr == f"nothing was changed; no version was made\n{left}"
     assert Table.open(kept).head().version == before

@@ -16,7 +16,7 @@ from fuse_stream.errors import (
     SchemaMismatchError,
     StreamIdentityError,
 )
-from fuse_stream.table.handle import Table
+from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.clock import ManualClock
 from tests.dml.event_model import (
     COLUMNS,
@@ -187,6 +187,41 @@ def test_bad_events_are_counted_and_kept(create: Create) -> None:
     ]
 
 
+def test_events_that_go_to_the_quarantine_are_one_warning_that_a_replay_does_not_repeat(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(SCHEMA)
+    bad = [Event(None, 5, "u", WHOLE), Event(None, 6, "d"), Event(1, 5, "u", WHOLE)]
+    send(table, [Event(1, 4, "u", WHOLE)], app_id="a", batch_id=0)
+    assert not caplog.messages
+
+    for _ in range(2):
+        send(table, bad, app_id="a", batch_id=1)
+    table.retry()
+
+    (text,) = caplog.messages
+    assert text.startswith("2 of 3 events could not be applied")
+    assert "2 of them because of: no key." in text
+    assert f"fuse-stream quarantine {table.metadata.store.url}" in text
+
+
+def test_the_warning_of_bad_events_names_the_reason_of_most_and_the_branch(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(SCHEMA)
+    table.create_branch("try")
+    rows = table_of([Event(number, 5, "u", WHOLE) for number in range(3)], partial=True)
+    errors = pa.array(["unreadable", 'failed cast: a="1"', 'failed cast: a="2"'])
+    at = rows.column_names.index("_error")
+    branch = open_table(table.metadata.store, branch="try", probe_store=False)
+    branch.upsert(rows.set_column(at, "_error", errors), keys=["k"])
+
+    (record,) = caplog.records
+    assert "2 of them because of: failed cast: a." in record.getMessage()
+    assert record.getMessage().endswith("--branch try")
+    assert record.__dict__["fuse"]["reasons"] == {"unreadable": 1, "failed cast: a": 2}
+
+
 def test_events_with_equal_sequences_are_told(create: Create) -> None:
     table = create(SCHEMA)
     greater = (("a", 2), ("b", 1), ("c", 1))
@@ -232,9 +267,9 @@ def test_a_history_keeps_the_columns_that_it_tracks(create: Create) -> None:
         send(
             table, [Event(1, 6, "u", WHOLE)], stored_as_scd_type=2, track_history_column_list=["b"]
         )
-    with pytest.raises(SchemaMismatchError, match="another way"):
+    with pytest.raises(SchemaMismatchError, match="pass stored_as_scd_type=2"):
         send(table, [Event(1, 6, "u", WHOLE)])
-    with pytest.raises(SchemaMismatchError, match="events"):
+    with pytest.raises(SchemaMismatchError, match=r"Table\.upsert \[operation="):
         table.append(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
 
 
@@ -265,6 +300,31 @@ def test_a_numbered_batch_of_events_is_repeated_safely(create: Create) -> None:
     assert table.head().version == version
     with pytest.raises(StreamIdentityError):
         send(table, [Event(1, 6, "u", WHOLE)], app_id="a", batch_id=0)
+
+
+@pytest.mark.parametrize("verb", ["append", "overwrite"])
+def test_the_error_for_rows_that_are_no_events_says_what_changes_the_table(
+    create: Create, verb: str
+) -> None:
+    table = create(SCHEMA)
+    send(table, [Event(1, 5, "u", WHOLE)])
+
+    with pytest.raises(SchemaMismatchError, match=r'mode="upsert".* by delete and update'):
+        getattr(table, verb)(pa.Table.from_pylist([{"k": 1}], schema=SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"sequence_by": "SEQ"}, {"sequence_by": "seq", "except_column_list": ["OP"]}],
+)
+def test_the_error_for_a_column_that_events_lack_names_the_nearest(
+    create: Create, given: dict[str, object]
+) -> None:
+    rows = pa.table({"k": [1], "a": [1], "seq": [1], "op": ["u"]})
+
+    with pytest.raises(InvalidInputError) as raised:
+        create(SCHEMA).upsert(rows, keys=["k"], **given)  # type: ignore[arg-type]
+    assert raised.value.context["nearest"] == str(raised.value.context["column"]).lower()
 
 
 @pytest.mark.parametrize("columns", [[], ["a"], ["k"]])

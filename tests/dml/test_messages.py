@@ -237,6 +237,20 @@ def test_events_with_values_stay_in_the_quarantine(create: Create) -> None:
     assert kept(table) == ["t/0/2 tie"]
 
 
+def test_a_retry_of_events_with_values_counts_the_messages_that_it_leaves_out(
+    create: Create,
+) -> None:
+    table = create(SCHEMA)
+    assert table.retry().unread == 0
+    send(table, ("t/0/1", text((1, 7, 5))), ("t/0/2", text((1, 1, 5))), ("t/0/3", CUT[:-1] + ","))
+
+    for dry_run in (True, False):
+        done = table.retry(dry_run=dry_run)
+        assert (done.events, done.unread) == (1, 1)
+    assert table.retry("reason = 'tie'").unread == 0
+    assert retry(table, lambda raw: raw[:-1] + "}]").unread is None
+
+
 def test_an_event_of_another_source_is_refused(create: Create) -> None:
     table = create(SCHEMA)
     send(table, ("t/0/1", CUT))

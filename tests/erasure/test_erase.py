@@ -130,6 +130,23 @@ def test_other_deleted_rows_stay_deleted() -> None:
     assert table.head().hidden_rows == 1
 
 
+def test_a_pattern_erases_the_messages_that_have_a_text() -> None:
+    schema = pa.schema([("value", pa.string()), ("bytes", pa.binary())])
+    texts = [
+        f'{{"email": "{ADA}"}}',
+        '{"email": "a_b@example.org"}',
+        '{"email": "axb@example.org"}',
+    ]
+    table = temporary_table(schema, clock=ManualClock())
+    table.append(pa.table({"value": texts, "bytes": [None] * 3}, schema=schema))
+
+    assert table.erase(f"value LIKE '%{ADA}%'").row_count == 1
+    assert table.erase(r"value LIKE '%a\_b%'").row_count == 1
+    assert table.to_arrow()["value"].to_pylist() == texts[2:]
+    with pytest.raises(InvalidInputError, match="string column"):
+        table.erase("bytes LIKE '%a%'")
+
+
 def test_all_rows_can_be_erased() -> None:
     table = made()
     table.erase("true")

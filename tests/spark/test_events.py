@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,8 @@ def test_a_history_is_written_by_sink_and_by_write(spark: SparkSession, tmp_path
     assert found == history_of(log)
 
 
-def test_bad_events_are_kept_with_the_batch_that_brought_them(
-    spark: SparkSession, tmp_path: Path
+def test_bad_events_are_kept_with_the_batch_that_brought_them_and_warned_of(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "table"
     whole = (("a", 1), ("b", 1), ("c", 1))
@@ -104,6 +105,49 @@ def test_bad_events_are_kept_with_the_batch_that_brought_them(
     assert (kept["reason"], kept["batch_id"], kept["sequence"]) == ("no key", 0, 6)
     assert kept["event"] == {"k": None, "a": 1, "b": 1, "c": 1}
     assert state(path) == {1: (1, 1, 1)}
+
+    fuse.write(spark.createDataFrame(table_of(events[1:], partial=False)), str(path), **RULES)
+    warned = [text for text in caplog.messages if "quarantine" in text]
+    assert [text.partition(" events")[0] for text in warned] == ["1 of 2", "1 of 1"]
+
+
+def test_events_that_are_stored_as_plain_rows_are_one_warning_of_a_sink_and_of_a_write(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = table_of([Event(1, 5, "u", (("a", 1),))], partial=True)
+    for number in range(2):
+        deliver_table(tmp_path, number, rows)
+    sink = fuse.fuse_sink(str(tmp_path / "bronze"), optimize="off")
+    run(read_stream(spark, tmp_path, ENVELOPE), sink, tmp_path / "checkpoint")
+    stored = fuse.read(spark, str(tmp_path / "bronze"))
+    plain, events = spark.range(1), spark.createDataFrame(stored.collect(), ENVELOPE)
+    fuse.write(plain, str(tmp_path / "plain"))
+    fuse.write(events, str(tmp_path / "latest"), mode="overwrite")
+    fuse.write(events, str(tmp_path / "silver"), mode="upsert", keys=["k"])
+
+    warned = [text for text in caplog.messages if 'mode="upsert"' in text]
+    assert [Path(text.partition("path=")[2]).name for text in warned] == ["bronze", "latest"]
+    assert stored.count() == 2
+
+
+def test_a_sink_of_events_adopts_the_place_of_a_query_that_was_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    deliver_table(tmp_path, 0, table_of([Event(1, 5, "u", (("a", 1),))], partial=False))
+    sink = fuse.fuse_sink(path, optimize="off", **RULES)
+    run(read_stream(spark, tmp_path, SCHEMA), sink, tmp_path / "lost")
+    (entry,) = Table.open(path).ledger().values()
+    shutil.copytree(tmp_path / "lost", tmp_path / "new")
+    shutil.rmtree(tmp_path / "new" / "commits")
+    for name in (".metadata.crc", "metadata"):
+        (tmp_path / "new" / name).unlink()
+    (tmp_path / "new" / "metadata").write_text('{"id": "4f0e6f6e-6d0a-4c7f-8f0d-2f0f7f1f2b10"}')
+    adopting = fuse.fuse_sink(path, optimize="off", adopt=entry.query_id, **RULES)
+    run(read_stream(spark, tmp_path, SCHEMA), adopting, tmp_path / "new")
+
+    assert adopting.last_commit is not None
+    assert (adopting.last_commit.outcome, adopting.last_commit.counts) == ("committed", None)
 
 
 def test_events_that_may_not_be_kept_stop_the_write(spark: SparkSession, tmp_path: Path) -> None:
