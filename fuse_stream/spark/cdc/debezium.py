@@ -12,6 +12,7 @@ from fuse_stream.cdc import debezium
 from fuse_stream.cdc import sequence as order
 from fuse_stream.cdc.rows import Reading
 from fuse_stream.cdc.values import ADAPTIVE, Form
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.predicate.times import zone_of
 from fuse_stream.spark.cdc.messages import rows_of
 from fuse_stream.spark.cdc.options import (
@@ -72,16 +73,19 @@ def from_debezium(
         `_unset`, `_error`, `_raw` and `_source`. Nothing is read before a query runs.
 
     Raises:
-        InvalidInputError: `df` has no column `value`, or an argument is wrong.
+        InvalidInputError: `df` has no column `value`, or one that is a struct and no envelope, or
+            lacks the offset that `sequence` needs; or an argument is wrong.
         UnsupportedTypeError: a table cannot have a column's type.
     """
     columns = read_schema(df, schema)
     order.check_sequence(sequence)
+    by_offset = sequence == order.OFFSET
+    _check_frame(df, by_offset=by_offset)
     zone_of(time_zone)
     key = () if keys is None else check_keys(columns, keys)
     reading = Reading(
         parse=debezium.payload_of,
-        read=partial(debezium.events_of, keys=key, by_offset=sequence == order.OFFSET),
+        read=partial(debezium.events_of, keys=key, by_offset=by_offset),
         columns=table_columns(columns),
         form=Form(
             zone=time_zone,
@@ -95,3 +99,21 @@ def from_debezium(
         unavailable=unavailable,
     )
     return rows_of(df, reading)
+
+
+def _check_frame(df: DataFrame, *, by_offset: bool) -> None:
+    """Raise InvalidInputError if no message in these columns can be an event."""
+    types = {field.name.lower(): field.dataType for field in df.schema.fields}
+    value = types.get("value")
+    if isinstance(value, spark_types.StructType) and not {"op", "payload"} & set(value.names):
+        raise InvalidInputError(
+            "value is a struct, but not the envelope of Debezium, which has op, before and after: "
+            "decode the whole message, and remove ExtractNewRecordState from the connector",
+            columns=value.names,
+        )
+    if by_offset and "offset" not in types:
+        raise InvalidInputError(
+            'sequence="offset" needs the column offset; pass the columns of Kafka\'s source as '
+            "they are",
+            columns=df.columns,
+        )

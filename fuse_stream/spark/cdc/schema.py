@@ -10,6 +10,7 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.cdc.rows import RESERVED
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.names import nearest
 from fuse_stream.format.schema import MAP, Column
 from fuse_stream.spark.collect import SPARK_ERRORS
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive
@@ -70,6 +71,8 @@ def check_keys(schema: spark_types.StructType, keys: Iterable[str] | None) -> tu
     if unknown or not found:
         raise InvalidInputError(
             "keys name columns of the schema, at least one",
+            column=unknown[0] if unknown else None,
+            nearest=nearest(unknown[0], schema.names) if unknown else None,
             keys=list(found),
             columns=schema.names,
         )

@@ -165,11 +165,11 @@ def test_positions_sort_as_the_source_orders_them(spark: SparkSession) -> None:
 def test_the_sequence_may_be_kafkas(spark: SparkSession) -> None:
     values = [debezium({"id": 1}, source={"gtid": "x"})] * 2
     events = fuse.from_debezium(kafka(spark, values), COLUMNS, sequence="offset")
-    bare = kafka(spark, values).select("value")
+    lost = kafka(spark, values).selectExpr("value", "CAST(NULL AS bigint) AS offset")
 
     assert [sequence(row) for row in rows(events)] == [(0, 0, 0, 0, 0), (1, 0, 0, 0, 1)]
     assert [
-        row["_error"] for row in rows(fuse.from_debezium(bare, COLUMNS, sequence="offset"))
+        row["_error"] for row in rows(fuse.from_debezium(lost, COLUMNS, sequence="offset"))
     ] == ["no sequence"] * 2
 
 
@@ -230,6 +230,18 @@ def test_a_wrong_argument_is_refused_at_once(
 
     with pytest.raises(fuse.InvalidInputError):
         fuse.from_debezium(messages, columns, **options)
+
+
+def test_a_frame_in_which_no_message_can_be_an_event_is_refused(spark: SparkSession) -> None:
+    flat = spark.createDataFrame([], "value struct<id:bigint,name:string>, offset bigint")
+    alone = spark.createDataFrame([], "value string, topic string")
+
+    with pytest.raises(fuse.InvalidInputError, match=r"no.* envelope.*'id', 'name'"):
+        fuse.from_debezium(flat, COLUMNS)
+    with pytest.raises(fuse.InvalidInputError, match=r"column offset.*'value', 'topic'"):
+        fuse.from_debezium(alone, COLUMNS, sequence="offset")
+    with pytest.raises(fuse.InvalidInputError, match="nearest='id'"):
+        fuse.from_debezium(alone, COLUMNS, keys=["ID"])
 
 
 def test_a_frame_that_is_not_kafkas_is_refused(spark: SparkSession) -> None:
