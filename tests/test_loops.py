@@ -70,7 +70,7 @@ LOOPS = {
     "optimize/rewrite.py pieces": FORWARD,
     "objects/slots.py _keep": SHRINKS,
     "objects/deletions.py _keep": SHRINKS,
-    "objects/key_columns.py _keep": SHRINKS,
+    "objects/block_columns.py _keep": SHRINKS,
     "check/deletion_files.py _keep": SHRINKS,
     "dml/events.py _check_orderable": "it goes down the type of a column",
     "dml/fitted_events.py _lacks": "it goes down the type of a column",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
 
 MOST_BOUNDS = 100_000
 """With more arriving keys than this, bounds rule no block out."""
+_SEARCHED = 100_000
+"""Rows that are searched at a time, and more of the last block."""
 _SHOWN = 3
 """The most keys that an error names."""
 
@@ -71,15 +73,41 @@ class KeySearch:
         found: list[Block] = []
         is_known = np.zeros(self._count, bool)
         blocks = list(self._candidates.iter_blocks(metadata, head))
-        for block, keys in metadata.key_columns.iter_keys(blocks, self._keys):
-            places = self._places.of(keys)
-            rows = positions_of(np.flatnonzero(places >= 0))
-            if block.hidden is not None:
-                rows -= block.hidden
-            if rows:
-                found.append(block.showing(rows))
-                is_known[places[np.asarray(rows.to_array(), np.int64)]] = True
+        tables = metadata.block_columns.iter_tables(blocks, self._keys)
+        for some, keys in _joined(zip(blocks, tables, strict=True)):
+            places = self._places.of(grouping_keys(keys))
+            at = np.flatnonzero(places >= 0)
+            start = 0
+            for block in some:
+                end = start + block.row_count
+                own = at[np.searchsorted(at, start) : np.searchsorted(at, end)]
+                rows = positions_of(own - start) if len(own) else None
+                if rows is not None and block.hidden is not None:
+                    rows -= block.hidden
+                if rows:
+                    found.append(block.showing(rows))
+                    shown = np.asarray(rows.to_array(), np.int64) + start
+                    is_known[places[shown]] = True
+                start = end
         return FoundKeys(blocks=tuple(found), is_known=is_known)
+
+
+def _joined(
+    blocks: Iterable[tuple[Block, pa.Table]],
+) -> Iterator[tuple[list[Block], pa.Table]]:
+    """Yield the blocks and their rows, small blocks together: each search has a cost of its own."""
+    some: list[Block] = []
+    tables: list[pa.Table] = []
+    rows = 0
+    for block, table in blocks:
+        some.append(block)
+        tables.append(table)
+        rows += len(table)
+        if rows >= _SEARCHED:
+            yield some, pa.concat_tables(tables)
+            some, tables, rows = [], [], 0
+    if some:
+        yield some, pa.concat_tables(tables)
 
 
 class Candidates:

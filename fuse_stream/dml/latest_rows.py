@@ -159,10 +159,9 @@ class LatestRows:
         end = len(self._rows)
         return numbers[numbers < end], numbers[numbers >= end] - end
 
-    def _load(self, schema: Schema, numbers: np.ndarray | None = None) -> pa.Table:
-        """Return known rows: all, or those with the given ascending numbers."""
-        parts = (None, None) if numbers is None else self._parts(numbers)
-        lists = zip((self._rows, self._held), parts, strict=True)
+    def _load(self, schema: Schema, numbers: np.ndarray) -> pa.Table:
+        """Return the known rows with the given ascending numbers."""
+        lists = zip((self._rows, self._held), self._parts(numbers), strict=True)
         return pa.concat_tables([rows.load(schema, own) for rows, own in lists])
 
     def _truncate(self, sequences: pa.Array) -> np.ndarray:
@@ -195,11 +194,13 @@ class LatestRows:
         self._held = StoredRows(metadata, union_of_rows(found.blocks, self._held_parted))
         self._tombstones = find_keys(metadata, self._tombs, side, wanted)
         low_water = self._markers.of(LOW_WATER)
+        narrow = relaxed(with_columns(schema, fitted.key, self._hidden))
+        parts = [rows.load_cached(narrow) for rows in (self._rows, self._held)]
         known = Known(
-            rows=self._load(relaxed(with_columns(schema, fitted.key, self._hidden))),
+            rows=pa.concat_tables(parts),
             is_shown=np.arange(len(self._rows) + len(self._held)) < len(self._rows),
             load=lambda numbers: self._load(fitted.data, numbers),
-            tombstones=self._tombstones.load(
+            tombstones=self._tombstones.load_cached(
                 with_columns(self._tombs.schema, fitted.key, [ROW_SEQUENCE, KIND])
             ),
             truncated=self._truncated,

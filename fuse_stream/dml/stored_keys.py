@@ -40,6 +40,16 @@ class StoredRows:
         tables = [load_block(self._metadata.store, block, schema) for block in blocks]
         return pa.concat_tables([arrow_schema(schema).empty_table(), *tables])
 
+    def load_cached(self, schema: Schema) -> pa.Table:
+        """Return all rows in few narrow columns, which the next batches will ask for, too.
+
+        Raises:
+            CorruptObjectError: a block is missing or damaged.
+        """
+        tables = self._metadata.block_columns.iter_tables(self.blocks, schema)
+        rows = [table.take(pa.array(at)) for table, at in zip(tables, self._shown, strict=True)]
+        return pa.concat_tables([arrow_schema(schema).empty_table(), *rows])
+
     def only(self, numbers: np.ndarray) -> StoredRows:
         """Return the rows with the given ascending numbers, numbered anew."""
         return StoredRows(self._metadata, self._of(numbers))

@@ -51,9 +51,9 @@ from fuse_stream.format.layout import (
 from fuse_stream.format.records import Segment, SegmentRef, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
+from fuse_stream.objects.block_columns import BlockColumns
 from fuse_stream.objects.deletions import Deletions
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
-from fuse_stream.objects.key_columns import KeyColumns
 from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
 
@@ -89,7 +89,7 @@ class Metadata:
         self.store = store
         self.clock = clock
         self.deletions = Deletions(store)
-        self.key_columns = KeyColumns(store)
+        self.block_columns = BlockColumns(store)
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
         self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
         """Each with the number of its column statistics."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.records import Operation
-from fuse_stream.objects.key_columns import KeyColumns
+from fuse_stream.objects.block_columns import BlockColumns
 from fuse_stream.table.handle import Table
+from fuse_stream.testing.faults import FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
 
@@ -209,22 +211,28 @@ def test_a_rewind_to_before_the_key_takes_it_away(tmp_path: Path) -> None:
 
 
 def test_key_columns_are_read_once(table: Table) -> None:
-    cache = KeyColumns(table.metadata.store)
+    counting = FaultyStore(table.metadata.store)
+    cache = BlockColumns(counting)
     block = table.blocks()[0]
-    keys = table.head().schema
-    first = [keyed for _, keyed in cache.iter_keys([block], keys)]
-    again = [keyed for _, keyed in cache.iter_keys([block], keys)]
+    whole = table.head().schema
+    key = dataclasses.replace(whole, columns=whole.columns[:1])
+    first = next(cache.iter_tables([block], key))
+    before = len(counting.calls)
 
-    assert again[0] is first[0]
+    assert next(cache.iter_tables([block], key)).equals(first)
+    assert len(counting.calls) == before
+    assert next(cache.iter_tables([block], whole)).equals(table.to_arrow())
+    assert len(counting.calls) == before + 1
 
 
 def test_a_cache_without_room_keeps_nothing(table: Table) -> None:
-    cache = KeyColumns(table.metadata.store, limit=1)
-    keys = table.head().schema
+    counting = FaultyStore(table.metadata.store)
+    cache = BlockColumns(counting, limit=1)
     block = table.blocks()[0]
-    first = [keyed for _, keyed in cache.iter_keys([block], keys)]
+    for _ in range(2):
+        next(cache.iter_tables([block], table.head().schema))
 
-    assert next(keyed for _, keyed in cache.iter_keys([block], keys)) is not first[0]
+    assert len(counting.calls) == 2
 
 
 @pytest.mark.parametrize("seed", range(12))
