@@ -51,11 +51,11 @@ from fuse_stream.format.grouping import (
 )
 from fuse_stream.format.hidden_columns import (
     END_AT,
-    LAST_COLUMN,
     ROW_SEQUENCE,
     START_AT,
     UNSET_COLUMNS,
     last_columns_of,
+    with_last_column,
 )
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema, with_columns
@@ -189,7 +189,7 @@ def _spelt_out(rows: pa.Table, fitted: FittedEvents) -> pa.Table:
     lacks[parents, order[np.searchsorted(ids, noted.flatten().to_numpy(), sorter=order)]] = True
     at = rows.column_names.index(UNSET_COLUMNS)
     rows = rows.set_column(at, rows.schema.field(at), _ids_of(lacks, ids))
-    return _with_last_column(rows, fitted.schema)
+    return with_last_column(rows, fitted.schema)
 
 
 def _ids_of(lacks: np.ndarray, ids: np.ndarray) -> pa.Array:
@@ -197,16 +197,6 @@ def _ids_of(lacks: np.ndarray, ids: np.ndarray) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lacks.sum(axis=1))]).astype(np.int32)
     of_rows = ids[np.nonzero(lacks)[1]]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(of_rows, pa.int32()))
-
-
-def _with_last_column(rows: pa.Table, schema: Schema) -> pa.Table:
-    """Return rows that know all columns of a schema."""
-    if LAST_COLUMN not in schema.names():
-        return rows
-    last = pa.repeat(pa.scalar(schema.last_column_id, pa.int32()), len(rows))
-    if LAST_COLUMN in rows.column_names:
-        return rows.set_column(rows.column_names.index(LAST_COLUMN), LAST_COLUMN, last)
-    return rows.append_column(LAST_COLUMN, last)
 
 
 def _difference(new: pa.Table, stored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -340,7 +330,7 @@ class _Batch:
         ids = np.array([column.id for column in self._fitted.data.columns], np.int32)
         rows = rows.append_column(ROW_SEQUENCE, self._sequences(at))
         rows = rows.append_column(UNSET_COLUMNS, _ids_of(lacks.T, ids))
-        return _with_last_column(rows, self._fitted.schema)
+        return with_last_column(rows, self._fitted.schema)
 
     def _sequences(self, at: np.ndarray, is_null: np.ndarray | None = None) -> pa.Array:
         entries = self._moments.first[at]

@@ -35,9 +35,9 @@ from fuse_stream.format.grouping import begins, codes_of, grouping_keys, joined,
 from fuse_stream.format.hidden_columns import (
     COLUMN_SEQUENCES,
     KIND,
-    LAST_COLUMN,
     ROW_SEQUENCE,
     last_columns_of,
+    with_last_column,
 )
 
 
@@ -340,11 +340,7 @@ class _Batch:
         parts = self._column_sequences(outcome, keys, upserts)
         if parts is not None:
             rows = rows.append_column(COLUMN_SEQUENCES, parts)
-        table = self._fitted.schema
-        if LAST_COLUMN in table.names():
-            last = pa.scalar(table.last_column_id, pa.int32())
-            rows = rows.append_column(LAST_COLUMN, pa.repeat(last, len(rows)))
-        return rows
+        return with_last_column(rows, self._fitted.schema)
 
     def _column_sequences(
         self, outcome: Latest, keys: np.ndarray, upserts: np.ndarray

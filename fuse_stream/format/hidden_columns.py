@@ -86,6 +86,16 @@ def last_columns_of(rows: pa.Table, schema: Schema) -> np.ndarray:
     return last
 
 
+def with_last_column(rows: pa.Table, schema: Schema) -> pa.Table:
+    """Return rows that know all columns of a schema, if a table with it says so of its rows."""
+    if LAST_COLUMN not in schema.names():
+        return rows
+    last = pa.repeat(pa.scalar(schema.last_column_id, pa.int32()), len(rows))
+    if LAST_COLUMN in rows.column_names:
+        return rows.set_column(rows.column_names.index(LAST_COLUMN), LAST_COLUMN, last)
+    return rows.append_column(LAST_COLUMN, last)
+
+
 def adding(schema: Schema, *columns: Column) -> Schema:
     """Return a schema with those of `columns` that it lacks by name, nullable, with new ids."""
     known = set(schema.names())
