@@ -31,6 +31,11 @@ _SEARCHED = 100_000
 """Rows that are searched at a time, and more of the last block."""
 _SHOWN = 3
 """The most keys that an error names."""
+_TABLE_BITS = 22
+"""The most bits of a hash by which numbers are ruled out: of a table of 4 MiB."""
+_PER_VALUE_BITS = 7
+"""A number that is not wanted passes one in 2 ** 7 times at most."""
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # Knuth's, 2**64 over the golden ratio
 
 
 def key_of(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
@@ -75,19 +80,18 @@ class KeySearch:
         blocks = list(self._candidates.iter_blocks(metadata, head))
         tables = metadata.block_columns.iter_tables(blocks, self._keys)
         for some, keys in _joined(zip(blocks, tables, strict=True)):
-            places = self._places.of(grouping_keys(keys))
-            at = np.flatnonzero(places >= 0)
+            at, places = self._places.find(grouping_keys(keys))
             start = 0
             for block in some:
                 end = start + block.row_count
-                own = at[np.searchsorted(at, start) : np.searchsorted(at, end)]
-                rows = positions_of(own - start) if len(own) else None
+                first, last = np.searchsorted(at, (start, end))
+                rows = positions_of(at[first:last] - start) if first < last else None
                 if rows is not None and block.hidden is not None:
                     rows -= block.hidden
                 if rows:
                     found.append(block.showing(rows))
                     shown = np.asarray(rows.to_array(), np.int64) + start
-                    is_known[places[shown]] = True
+                    is_known[places[np.searchsorted(at, shown)]] = True
                 start = end
         return FoundKeys(blocks=tuple(found), is_known=is_known)
 
@@ -225,16 +229,28 @@ class Places:
         codes = self._codes(arriving, learns=True)
         self._rows = np.argsort(codes)
         self._sorted = codes[self._rows]
+        numbers = [at for at, values in enumerate(self._values) if pa.types.is_integer(values.type)]
+        self._tested = max(numbers, key=lambda at: len(self._values[at]), default=None)
+        """The column of numbers with the most values."""
+        self._table = None if self._tested is None else _table_of(self._values[self._tested])
 
-    def of(self, keys: pa.Table) -> np.ndarray:
-        """Return for each row of `keys` the number of the arriving row with its key; -1 if none."""
+    def find(self, keys: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of `keys` that have an arriving key, and the arriving row of each."""
+        maybe = None
+        if self._tested is not None and self._table is not None:
+            hashes = _hashes(keys.column(self._tested), self._table)
+            maybe = np.flatnonzero(self._table.take(hashes))
+            keys = keys.take(pa.array(maybe))
         codes = self._codes(keys, learns=False)
-        if len(self._values) == 1:
-            return codes  # the distinct values are the arriving rows, in their order
-        found = np.searchsorted(self._sorted, codes)
-        found[found == len(self._sorted)] = 0
-        is_there = (codes >= 0) & (self._sorted[found] == codes)
-        return np.where(is_there, self._rows[found], -1)
+        if len(self._values) == 1:  # the distinct values are the arriving rows, in their order
+            at = np.flatnonzero(codes >= 0)
+            places = codes[at]
+        else:
+            found = np.searchsorted(self._sorted, codes)
+            found[found == len(self._sorted)] = 0
+            at = np.flatnonzero((codes >= 0) & (self._sorted[found] == codes))
+            places = self._rows[found[at]]
+        return (at if maybe is None else maybe[at]), places
 
     def _codes(self, keys: pa.Table, *, learns: bool) -> np.ndarray:
         """Return a number for each key, the same for equal ones; -1 if no arriving key has it."""
@@ -249,6 +265,25 @@ class Places:
             found[found == len(known)] = 0
             codes = np.where((combined >= 0) & (known[found] == combined), found, -1)
         return codes
+
+
+def _table_of(values: pa.Array) -> np.ndarray | None:
+    """Return a table that is true at the hashes of some numbers; None if they are too many."""
+    bits = len(values).bit_length() + _PER_VALUE_BITS
+    if bits > _TABLE_BITS:
+        return None
+    table = np.zeros(1 << bits, bool)
+    table[_hashes(pa.chunked_array([values]), table)] = True
+    return table
+
+
+def _hashes(numbers: pa.ChunkedArray, table: np.ndarray) -> np.ndarray:
+    """Return the place in a table of each number, 0 for null: fast, where a lookup is not."""
+    plain = pc.fill_null(numbers, 0) if numbers.null_count else numbers
+    hashes = plain.to_numpy().astype(np.int64, copy=False).view(np.uint64) * _MULTIPLIER
+    hashes >>= np.uint64(65 - len(table).bit_length())
+    found: np.ndarray = hashes.view(np.int64)
+    return found
 
 
 def _index_in(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:

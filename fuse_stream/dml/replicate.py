@@ -192,14 +192,15 @@ def _found(
         if not missing.any():
             return
         rows = load_block(store, block.hiding(None), schema)
-        groups = places.of(grouping_keys(rows))
+        at, groups = places.find(grouping_keys(rows))
         if block.hidden is not None:
-            groups[np.asarray(block.hidden.to_array(), np.int64)] = -1
-        at = np.flatnonzero(groups >= 0)
-        order = np.argsort(groups[at], kind="stable")
-        at, wanted = at[order], groups[at][order]
-        starts = np.searchsorted(wanted, wanted)  # where the rows of each group begin
-        taken = at[np.arange(len(at)) - starts < missing[wanted]]
+            is_shown = ~np.isin(at, np.asarray(block.hidden.to_array(), np.int64))
+            at, groups = at[is_shown], groups[is_shown]
+        order = np.argsort(groups, kind="stable")
+        at, groups = at[order], groups[order]
+        starts = np.searchsorted(groups, groups)  # where the rows of each group begin
+        is_taken = np.arange(len(at)) - starts < missing[groups]
+        taken = at[is_taken]
         if len(taken):
-            missing -= np.bincount(groups[taken], minlength=len(missing))
+            missing -= np.bincount(groups[is_taken], minlength=len(missing))
             yield block.showing(positions_of(taken))

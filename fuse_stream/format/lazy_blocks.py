@@ -132,6 +132,8 @@ class BlockInText(Block):
         return block
 
     def hiding(self, hidden: Positions | None) -> Block:
+        if not hidden and self.hidden is None:
+            return self
         block = object.__new__(type(self))
         for name in (*Block.__slots__, *BlockInText.__slots__):
             with suppress(AttributeError):  # either the text or the decoded parts

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fuse_stream.format.layout import MAIN, slot_key
-from fuse_stream.spark.sink import fuse_sink
+from fuse_stream.spark.sink import FuseSink, fuse_sink
 from fuse_stream.storage.local import LocalStore
 from tests.spark import conftest, streams
 
@@ -37,6 +37,10 @@ AFTER = "after the commit"
 COUNT = "count"
 DISTINCT = "distinct"
 SPREAD = "spread"
+EVENTS = "events"
+
+KEYS = 7
+"""Of a job of events: the row of file n with the id i is an event of the key i % KEYS."""
 
 MAX_RESULT_SIZE = "4m"
 
@@ -50,7 +54,7 @@ class Job:
     """Empty: it is not parked."""
     batch_id: int = 0
     plan: str = ""
-    """COUNT and DISTINCT are stateful; SPREAD has many partitions."""
+    """COUNT and DISTINCT are stateful; SPREAD has many partitions; EVENTS are upserted."""
     waits: bool = False
     """It is parked before it starts."""
 
@@ -64,7 +68,17 @@ def frame_of(spark: SparkSession, folder: Path, plan: str) -> tuple[DataFrame, s
         return frame.dropDuplicates(["id"]), "append"
     if plan == SPREAD:
         return frame.repartition(16), "append"
+    if plan == EVENTS:
+        return frame.selectExpr(f"id % {KEYS} AS id", "key", "id AS seq"), "append"
     return frame, "append"
+
+
+def sink_of(folder: Path, plan: str) -> FuseSink:
+    """Return the sink into the table of a scenario."""
+    table = str(folder / "table")
+    if plan == EVENTS:
+        return fuse_sink(table, mode="upsert", keys=["id"], sequence_by="seq")
+    return fuse_sink(table)
 
 
 class Driver:
@@ -182,7 +196,7 @@ def _run(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> None
 
 def _start(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> StreamingQuery:
     frame, output_mode = frame_of(spark, folder / job.name, job.plan)
-    sink = fuse_sink(str(folder / job.name / "table"))
+    sink = sink_of(folder / job.name, job.plan)
 
     def deliver(df: DataFrame, batch_id: int) -> None:
         if (job.point, job.batch_id) == (BEFORE, batch_id):

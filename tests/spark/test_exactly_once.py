@@ -25,10 +25,13 @@ from tests.spark.driver import (
     BETWEEN,
     COUNT,
     DISTINCT,
+    EVENTS,
+    KEYS,
     SPREAD,
     Driver,
     Job,
     frame_of,
+    sink_of,
 )
 from tests.spark.streams import (
     PATIENCE_S,
@@ -53,6 +56,10 @@ ONCE = [
     *(Job(name=f"once-{point}-2", point=point, batch_id=2) for point in (BEFORE, BETWEEN, AFTER)),
     Job(name="once-count", point=AFTER, batch_id=1, plan=COUNT),
     Job(name="once-distinct", point=AFTER, batch_id=1, plan=DISTINCT),
+    *(
+        Job(name=f"once-events-{point}", point=point, batch_id=2, plan=EVENTS)
+        for point in (BETWEEN, AFTER)
+    ),
 ]
 TWICE = [
     *(Job(name=f"twice-{point}-0", point=point, batch_id=0) for point in (BEFORE, BETWEEN, AFTER)),
@@ -61,7 +68,7 @@ TWICE = [
 SLEEPERS = [
     Job(name=f"sleeper-{point}-1", point=point, batch_id=1) for point in (BEFORE, BETWEEN, AFTER)
 ]
-RACER = Job(name="racer", waits=True)
+RACERS = [Job(name="racer", waits=True), Job(name="racer-events", waits=True, plan=EVENTS)]
 RACE_FILES = 8
 TALL = Job(name="tall")
 WIDE = Job(name="wide", plan=SPREAD)
@@ -86,16 +93,17 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Driver]]:
-    """Another driver, alive: it sleeps at the points of `SLEEPERS`, then races as `RACER`."""
+    """Another driver, alive: it sleeps at the points of `SLEEPERS`, then races as `RACERS`."""
     folder = tmp_path_factory.mktemp("rivals")
     for job in SLEEPERS:
         deliver(folder / job.name, range(FILES))
-    deliver(folder / RACER.name, range(RACE_FILES))
+    for job in RACERS:
+        deliver(folder / job.name, range(RACE_FILES))
     # Both are above the driver's limit on results, and below all limits of this package.
     deliver(folder / TALL.name, range(1))
     deliver_table(folder / TALL.name, 1, incompressible(1_000, 6_000))
     deliver_table(folder / WIDE.name, 0, incompressible(2_000, 6_000))
-    with Driver(folder, [*SLEEPERS, RACER, TALL, WIDE]) as driver:
+    with Driver(folder, [*SLEEPERS, *RACERS, TALL, WIDE]) as driver:
         yield folder, driver
 
 
@@ -110,7 +118,7 @@ def undisturbed(
         folder = tmp_path_factory.mktemp("undisturbed")
         deliver(folder, range(FILES))
         frame, output_mode = frame_of(spark, folder, plan)
-        sink = fuse_sink(str(folder / "table"))
+        sink = sink_of(folder, plan)
         run(frame, sink, folder / "checkpoint", output_mode=output_mode)
         return folder
 
@@ -130,6 +138,18 @@ def assert_delivered_once(table: Path, files: int) -> None:
     assert ids_of(table) == ids_delivered(files)
     assert versions_of(table) == list(range(head.version + 1))
     assert head.version == files  # one snapshot a batch, beside the first
+
+
+def assert_last_events(table: Path, files: int) -> None:
+    """Each key has the row of its last event, and each batch of the files one snapshot."""
+    head = Table.open(table).head()
+    last = {sent % KEYS: sent for sent in ids_delivered(files)}
+    rows = Table.open(table).to_arrow().sort_by("id").to_pylist()
+    assert rows == [
+        {"id": key, "key": f"key {sent % 3}", "seq": sent} for key, sent in sorted(last.items())
+    ]
+    assert versions_of(table) == list(range(files + 1))
+    assert head.version == files
 
 
 def outcomes(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
@@ -188,13 +208,13 @@ def test_a_killed_driver_restarts_with_each_row_once(
     [job for job in ONCE + TWICE if job.plan],
     ids=[job.name for job in ONCE + TWICE if job.plan],
 )
-def test_a_stateful_query_killed_after_the_commit_restarts(
+def test_a_query_of_another_plan_is_killed_and_restarts(
     spark: SparkSession, killed: Path, undisturbed: Callable[[str], Path], job: Job
 ) -> None:
     folder = killed / job.name
     frame, output_mode = frame_of(spark, folder, job.plan)
 
-    run(frame, fuse_sink(str(folder / "table")), folder / "checkpoint", output_mode=output_mode)
+    run(frame, sink_of(folder, job.plan), folder / "checkpoint", output_mode=output_mode)
 
     assert sorted_rows(folder) == sorted_rows(undisturbed(job.plan))
 
@@ -396,22 +416,26 @@ def test_a_driver_that_slept_while_its_rival_committed_commits_nothing_more(
         assert_delivered_once(folder / job.name / "table", FILES)
 
 
+@pytest.mark.parametrize("job", RACERS, ids=names(RACERS))
 def test_two_drivers_of_one_query_deliver_each_row_once(
-    spark: SparkSession, other: tuple[Path, Driver]
+    spark: SparkSession, other: tuple[Path, Driver], job: Job
 ) -> None:
     folder, driver = other
-    scenario = folder / RACER.name
-    sink = fuse_sink(str(scenario / "table"))
-    driver.wait_for(f"parked {RACER.name}")
-    driver.let_go(RACER)
+    scenario = folder / job.name
+    sink = sink_of(scenario, job.plan)
+    frame, _ = frame_of(spark, scenario, job.plan)
+    driver.wait_for(f"parked {job.name}")
+    driver.let_go(job)
     with contextlib.suppress(*STOPPED_BY_RIVAL):
-        query = start(read_stream(spark, scenario), sink, scenario / "checkpoint")
-        query.awaitTermination(PATIENCE_S)
-    driver.wait_for(f"ended {RACER.name}")
+        start(frame, sink, scenario / "checkpoint").awaitTermination(PATIENCE_S)
+    driver.wait_for(f"ended {job.name}")
 
-    run(read_stream(spark, scenario), sink, scenario / "checkpoint")
+    run(frame, sink, scenario / "checkpoint")
 
-    assert_delivered_once(scenario / "table", RACE_FILES)
+    if job.plan == EVENTS:
+        assert_last_events(scenario / "table", RACE_FILES)
+    else:
+        assert_delivered_once(scenario / "table", RACE_FILES)
 
 
 def test_a_batch_over_sparks_limit_on_results_is_written_by_tasks(
