@@ -51,12 +51,12 @@ def sinks(
         plain: list[list[float]] = []
         for run in range(1 + runs):
             for count, found in times.items():
-                files = _batches(work / "arriving", size, batches, count, seed=run)
+                files = _batches(work / "events_arriving", size, batches, count, seed=run)
                 sink = fuse.fuse_sink(
                     str(events), app_id=f"{count}-{run}", optimize="off", **_RULES
                 )
                 found.append(trigger_times(spark, files, sink, work / "ck_events"))
-            files = _batches(work / "arriving", size, batches, EVENTS, seed=run)
+            files = _batches(work / "events_arriving", size, batches, EVENTS, seed=run)
             sink = fuse.fuse_sink(str(appended), app_id=str(run), optimize="off")
             plain.append(trigger_times(spark, files, _data_of(sink), work / "ck_appended"))
         many, few = (list(chain(*times[count][1:])) for count in (EVENTS, FEW))

@@ -406,6 +406,7 @@ def do(  # noqa: C901, PLR0912 - a table of verbs
             world.pass_time([GRACE_S, AGE_S + 1, LEASE_S][number % 3])
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_after_any_history_all_retained_versions_read_as_before_and_no_garbage_remains(

@@ -41,6 +41,7 @@ def test_under_all_rules_no_order_of_events_loses_anything(case: Case) -> None:
     assert {"published", "acknowledged"} <= found.facts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_without_any_one_rule_something_is_lost(case: Case) -> None:
     rules = Rules(**{case.rule: False})
@@ -74,6 +75,7 @@ def test_a_pipeline_goes_back_in_every_order_of_events(build: pipelines.Build) -
     assert found.states > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", pipelines.CASES)
 def test_without_any_one_rule_a_pipeline_loses_something(rule: str) -> None:
     rules = pipelines.Rules(**{rule: False})

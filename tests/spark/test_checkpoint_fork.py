@@ -128,7 +128,7 @@ def session_for(spark: SparkSession, provider: str) -> SparkSession:
     ("provider", "plan", "cuts"),
     [
         ("hdfs", count, [(2, 2), (3, 2), (0, None)]),
-        ("hdfs", join, [(2, 2)]),
+        pytest.param("hdfs", join, [(2, 2)], marks=pytest.mark.long),
         pytest.param("rocksdb", count, [(2, 2), (3, 2), (None, None)], marks=pytest.mark.long),
         pytest.param("rocksdb-v2", count, [(2, 2), (3, 2)], marks=pytest.mark.long),
         ("rocksdb-v2-changelog", count, [(3, 2)]),
@@ -185,7 +185,10 @@ def logged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
     return folder, run(streams.read_stream(spark, folder), folder / "checkpoint")
 
 
-@pytest.mark.parametrize("through", [4, 9, 12])
+@pytest.mark.parametrize(
+    "through",
+    [pytest.param(4, marks=pytest.mark.long), 9, pytest.param(12, marks=pytest.mark.long)],
+)
 def test_a_file_source_continues_before_at_and_after_a_compaction_of_its_log(
     spark: SparkSession, logged: tuple[Path, Batches], tmp_path: Path, through: int
 ) -> None:
@@ -196,7 +199,7 @@ def test_a_file_source_continues_before_at_and_after_a_compaction_of_its_log(
     assert went_on == since(through + 1, undisturbed)
 
 
-@pytest.mark.parametrize("batch_id", [4, 12])
+@pytest.mark.parametrize("batch_id", [pytest.param(4, marks=pytest.mark.long), 12])
 def test_a_lost_file_source_continues_with_a_part_of_a_compacted_log(
     spark: SparkSession, logged: tuple[Path, Batches], tmp_path: Path, batch_id: int
 ) -> None:
@@ -244,6 +247,7 @@ def test_spark_refuses_an_unfinished_checkpoint_and_leaves_it_alone(
     assert run(streams.read_stream(spark, folder), tmp_path / "new") == since(21, undisturbed)
 
 
+@pytest.mark.long
 def test_a_lost_follower_of_a_table_continues_under_its_id(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_batch_opens_no_origin_without_permission(
         spark.read.format("fuse").load(clone).collect()
 
 
+@pytest.mark.long
 def test_a_stream_follows_a_clone(
     spark: SparkSession, places: tuple[Path, Path], tmp_path: Path
 ) -> None:

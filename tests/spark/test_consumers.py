@@ -101,7 +101,7 @@ def test_a_consumer_continues_from_its_checkpoint_also_below_the_floor(
     assert after.versions_behind == 0
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("is_committed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_query_that_died_in_a_batch_does_not_block_its_restart(
     spark: SparkSession, table: Table, tmp_path: Path, *, is_committed: bool
 ) -> None:
@@ -152,6 +152,7 @@ def test_a_second_query_with_the_same_consumer_name_is_refused(
     first.run()
 
 
+@pytest.mark.long
 def test_a_lost_lease_is_an_error_or_delivers_a_net_commit(
     spark: SparkSession, tmp_path: Path
 ) -> None:

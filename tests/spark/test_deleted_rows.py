@@ -168,7 +168,7 @@ SETTINGS = {
 @pytest.mark.parametrize(
     ("bits", "settings"),
     [
-        pytest.param(bits, name, marks=[] if number % 2 == turn else pytest.mark.long)
+        pytest.param(bits, name, marks=[] if number % 4 == turn else pytest.mark.long)
         for turn, bits in enumerate(["in the plan", "joined"])
         for number, name in enumerate(SETTINGS)
     ],
@@ -435,7 +435,7 @@ def test_the_feed_shows_deletes_and_updates(spark: SparkSession, changed: Table)
     assert counts == {(3, "update_preimage"): 3, (3, "update_postimage"): 3, (4, "delete"): 1}
 
 
-@pytest.mark.parametrize("start", ["1", None])
+@pytest.mark.parametrize("start", [pytest.param("1", marks=pytest.mark.long), None])
 def test_a_stream_of_changes_sums_to_the_table(
     spark: SparkSession, changed: Table, tmp_path: Path, start: str | None
 ) -> None:

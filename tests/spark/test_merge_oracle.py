@@ -47,7 +47,7 @@ from tests.spark.merge_statements import (
 
 CATALOG = "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
 SPARKS = "oracle.tests.t"
-QUICK, LONG = range(6), range(100, 140)
+QUICK, LONG = range(2), range(100, 144)
 UNKNOWN_FILTER = "Unknown filter attribute"
 QUICK_STEPS, LONG_STEPS = 2, 4
 """Statements in a history."""

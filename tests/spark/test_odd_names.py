@@ -51,7 +51,10 @@ def by_sink(spark: SparkSession, folder: Path) -> None:
     run(odd(read_stream(spark, folder)), sink, folder / "checkpoint")
 
 
-@pytest.mark.parametrize("door", [by_write, by_format, by_sink])
+@pytest.mark.parametrize(
+    "door",
+    [*(pytest.param(door, marks=pytest.mark.long) for door in (by_write, by_format)), by_sink],
+)
 def test_odd_names_are_written_pruned_followed_and_compacted(
     spark: SparkSession, tmp_path: Path, door: Callable[[SparkSession, Path], None]
 ) -> None:

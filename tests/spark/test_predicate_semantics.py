@@ -105,6 +105,10 @@ MODES: dict[str, dict[str, str]] = {
         ANSI: "false",
     },
 }
+QUICK_MODES = ["ANSI", "not ANSI, elsewhere", "local times"]
+LONG_MODES = [
+    pytest.param(mode, marks=pytest.mark.long) for mode in MODES if mode not in QUICK_MODES
+]
 PREDICATES = [
     *("single = 16777217", "single IN (16777217, 0.1)", "single > 0.1", "single <= 0.1F"),
     *("whole = 1.0D OR whole = '5'", "whole > ' 5 '", "whole = 1e2", "whole > -1e40"),
@@ -155,7 +159,7 @@ def answers_of(frame: DataFrame, texts: list[str]) -> dict[str, pa.ChunkedArray]
     return dict(zip(texts, found.columns, strict=True))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*QUICK_MODES, *LONG_MODES])
 def test_pruned_blocks_hold_no_row_that_the_session_would_keep(
     spark: SparkSession, mode: str
 ) -> None:

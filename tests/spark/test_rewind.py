@@ -81,7 +81,8 @@ def undisturbed(
     return rows_of(folder / "table")
 
 
-@pytest.mark.parametrize("provider", ["hdfs", pytest.param("rocksdb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 def test_a_rewound_stateful_query_continues_with_the_right_counts(
     spark: SparkSession, tmp_path: Path, undisturbed: Counter[tuple[Any, ...]], provider: str
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_rewound_stateful_query_continues_with_the_right_counts(
     assert [fork.state for fork in done.forks] == ["kept"]
 
 
+@pytest.mark.long
 def test_followers_see_a_rewind_that_forks_one_application_and_retires_another(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -653,6 +653,7 @@ def test_a_query_from_a_named_start_misses_nothing_after_its_first_run(
     assert sorted(row[0] for row in stream.rows) == [3, 10, 11]
 
 
+@pytest.mark.long
 def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
     table: Table, follow: Callable[..., Follower]
 ) -> None:

@@ -33,7 +33,7 @@ def field(name: str, type_name: str, logical: str | None = None, **more: Any) ->
     return {"field": name, "type": type_name, "name": logical, "optional": True, **more}
 
 
-@pytest.fixture(params=ZONES)
+@pytest.fixture(params=[ZONES[0], *(pytest.param(z, marks=pytest.mark.long) for z in ZONES[1:])])
 def strange(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
     """A session with settings that change what casts and JSON mean."""
     made = spark.newSession()
