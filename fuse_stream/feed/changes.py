@@ -162,8 +162,10 @@ def unit_of(
         SchemaChangedError: a block has columns that the views cannot hold.
     """
     pieces: list[Piece] = []
+    schema = view = None
     for part in iter_parts(net):
-        view = views.find(part.schema, version=snapshot.version)
+        if view is None or part.schema is not schema:  # to hash one costs more than all else here
+            schema, view = part.schema, views.find(part.schema, version=snapshot.version)
         block = part.block
         piece = Piece(
             block=without_statistics(block),

@@ -67,7 +67,7 @@ def _keyed(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(texts, pa.string())])
     if pa.types.is_floating(plain.type):
         bits = pa.int64() if pa.types.is_float64(plain.type) else pa.int32()
-        return pa.chunked_array([_bits(chunk, bits) for chunk in plain.chunks], type=bits)
+        return pa.chunked_array([_bits(plain.combine_chunks(), bits)])
     return plain
 
 

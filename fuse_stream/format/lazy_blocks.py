@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
@@ -135,10 +134,13 @@ class BlockInText(Block):
         if not hidden and self.hidden is None:
             return self
         block = object.__new__(type(self))
-        for name in (*Block.__slots__, *BlockInText.__slots__):
-            with suppress(AttributeError):  # either the text or the decoded parts
-                object.__setattr__(block, name, object.__getattribute__(self, name))
-        object.__setattr__(block, "hidden", hidden or None)
+        fill, known = object.__setattr__, object.__getattribute__
+        for name in _ALL_SLOTS:
+            try:
+                fill(block, name, known(self, name))
+            except AttributeError:  # either the text or the decoded parts
+                continue
+        fill(block, "hidden", hidden or None)
         return block
 
     def __getattr__(self, name: str) -> Any:
@@ -159,6 +161,9 @@ class BlockInText(Block):
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     __hash__ = Block.__hash__
+
+
+_ALL_SLOTS = (*Block.__slots__, *BlockInText.__slots__)
 
 
 class _PartsOfText(ByColumn[T]):
