@@ -77,7 +77,8 @@ def sink_of(folder: Path, plan: str) -> FuseSink:
     """Return the sink into the table of a scenario."""
     table = str(folder / "table")
     if plan == EVENTS:
-        return fuse_sink(table, mode="upsert", keys=["id"], sequence_by="seq")
+        # Without compactions each snapshot is of a batch.
+        return fuse_sink(table, mode="upsert", keys=["id"], sequence_by="seq", optimize="off")
     return fuse_sink(table)
 
 
