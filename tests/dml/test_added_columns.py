@@ -26,6 +26,7 @@ from tests.dml.event_model import (
     tables_of,
 )
 from tests.dml.test_events import histories, side, state
+from tests.kit.strides import seeds
 
 Create = Callable[..., Table]
 NARROW = pa.schema([SCHEMA.field("k"), SCHEMA.field("a")])
@@ -47,7 +48,7 @@ def send(table: Table, events: list[Event], *, partial: bool = True, **more: obj
 
 @pytest.mark.parametrize("partial", [False, True], ids=["frames", "readers"])
 @pytest.mark.parametrize("scd", [1, 2])
-@pytest.mark.parametrize("seed", range(20))
+@seeds(6, 20)
 def test_the_law_holds_for_columns_that_come_later(
     create: Create,
     store: MemoryStore,

@@ -16,6 +16,7 @@ from fuse_stream.testing.model import assert_sound
 from tests.dml.event_model import SCHEMA, Event, batches_of, log_of, state_of
 from tests.dml.test_event_courses import rows_by_feed
 from tests.dml.test_events import NEEDED, WHOLE, send, side, state
+from tests.kit.strides import seeds
 
 Create = Callable[..., Table]
 
@@ -29,7 +30,7 @@ def delete(table: Table, key: int) -> list[Event]:
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("seqs", [5, 1000], ids=["equal sequences", "different sequences"])
-@pytest.mark.parametrize("seed", range(12))
+@seeds(4, 12)
 def test_deleted_rows_do_not_come_back_by_events_that_are_delivered_again(
     create: Create,
     store: MemoryStore,

@@ -30,6 +30,7 @@ from tests.dml.event_model import (
 )
 from tests.dml.test_events import NEEDED, WHOLE, check_whole, histories, send, state
 from tests.dml.two_writers import calls_of, copy_of, interleavings, opened
+from tests.kit.strides import seeds
 from tests.recovery.histories import rewind
 
 Create = Callable[..., Table]
@@ -136,7 +137,7 @@ class Course:
 
 
 @pytest.mark.parametrize("needed", [False, True], ids=["", "needed"])
-@pytest.mark.parametrize("seed", range(24))
+@seeds(8, 24)
 def test_events_beside_maintenance_rewinds_and_branches(
     create: Create,
     store: MemoryStore,

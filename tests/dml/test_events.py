@@ -32,6 +32,7 @@ from tests.dml.event_model import (
     state_of,
     table_of,
 )
+from tests.kit.strides import seeds
 
 Create = Callable[..., Table]
 
@@ -66,7 +67,7 @@ def state(table: Table, **which: object) -> State:
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("seqs", [4, 1000], ids=["equal sequences", "different sequences"])
-@pytest.mark.parametrize("seed", range(12))
+@seeds(5, 12)
 def test_a_table_depends_on_the_set_of_events_alone(
     create: Create,
     seed: int,
@@ -94,7 +95,7 @@ def test_a_table_depends_on_the_set_of_events_alone(
 @pytest.mark.parametrize("tracked", [None, ["a"]], ids=["all tracked", "one tracked"])
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("seqs", [8, 1000], ids=["equal sequences", "different sequences"])
-@pytest.mark.parametrize("seed", range(8))
+@seeds(4, 8)
 def test_a_history_depends_on_the_set_of_events_alone(
     create: Create,
     seed: int,
@@ -132,7 +133,7 @@ def side(table: Table, name: str) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(3, 6)
 def test_there_is_a_tombstone_of_each_key_that_was_deleted(create: Create, seed: int) -> None:
     chance = random.Random(seed)
     log = log_of(chance, 60, keys=8, seqs=1000, partial=False, truncates=seed % 2 == 0)
@@ -464,7 +465,7 @@ def test_what_a_row_had_before_the_first_event_stays_until_an_event_gives_the_co
 
 @pytest.mark.parametrize("scd", [1, 2])
 @pytest.mark.parametrize("seqs", [6, 1000], ids=["equal sequences", "different sequences"])
-@pytest.mark.parametrize("seed", range(12))
+@seeds(5, 12)
 def test_rows_that_lack_a_needed_value_are_not_shown_whatever_came_first(
     create: Create, seed: int, seqs: int, scd: int
 ) -> None:

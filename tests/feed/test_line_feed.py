@@ -21,6 +21,7 @@ from fuse_stream.reading.line import Line, Run, Step, load_line
 from fuse_stream.table.handle import Table
 from tests.feed.batches import BLOCKS_SCHEMA, read_batch
 from tests.feed.line_courses import Stream, back, new_table, run_course
+from tests.kit.strides import seeds
 from tests.recovery.histories import opened, raise_floor, rows
 
 Ahead = tuple[int | None, Iterator[Step]]
@@ -28,7 +29,7 @@ Ahead = tuple[int | None, Iterator[Step]]
 COURSES = 60
 
 
-@pytest.mark.parametrize("seed", range(COURSES))
+@seeds(20, COURSES)
 def test_a_stream_is_never_sent_what_was_undone_before_it_came(seed: int) -> None:
     run_course(seed)
 

@@ -1,4 +1,4 @@
-"""Which of many calls a sweep lets fail: some in a quick run, all under the marker `long`."""
+"""Which of many cases a test runs: some in a quick run, all under the marker `long`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ T = TypeVar("T")
 def every_nth(stride: int) -> pytest.MarkDecorator:
     """Run a test with its argument `stride` as given, and with 1 under the marker `long`."""
     return pytest.mark.parametrize("stride", [stride, pytest.param(1, marks=pytest.mark.long)])
+
+
+def seeds(quick: int, all_: int) -> pytest.MarkDecorator:
+    """Run a test with its argument `seed` from 0 to `quick`; and to `all_`, under `long`."""
+    more = (pytest.param(seed, marks=pytest.mark.long) for seed in range(quick, all_))
+    return pytest.mark.parametrize("seed", [*range(quick), *more])
 
 
 def strided(cases: Sequence[T], stride: int, turn: int = 0) -> Sequence[T]:

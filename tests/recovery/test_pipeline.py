@@ -21,6 +21,7 @@ from fuse_stream.recovery.target import Goal
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.faults import Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
+from tests.kit.strides import seeds
 from tests.recovery.histories import raise_floor, rows
 from tests.recovery.pipeline_courses import run_course
 from tests.recovery.pipelines import (
@@ -349,7 +350,7 @@ def test_a_query_that_has_no_part_in_it_is_refused(chain: Chain) -> None:
         chain.back(2, "bronze", "silver", "gold", "apart")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(10, 20)
 def test_a_drawn_pipeline_ends_as_an_undisturbed_run(seed: int) -> None:
     run_course(seed)
 

@@ -20,6 +20,7 @@ from fuse_stream.recovery.target import Goal
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import assert_sound
+from tests.kit.strides import seeds
 from tests.recovery.by_hand import compact
 from tests.recovery.histories import keys, opened, raise_floor, rewind, rows
 
@@ -340,7 +341,7 @@ MOVES = {"append": 4, "overwrite": 2, "compact": 3, "rewind": 2, "revert": 5}
 
 
 @pytest.mark.parametrize("is_numbered", [False, True])
-@pytest.mark.parametrize("seed", range(50))
+@seeds(20, 50)
 def test_no_order_of_reverts_rewinds_and_compactions_doubles_a_row(
     create: Create, seed: int, *, is_numbered: bool
 ) -> None:

@@ -80,11 +80,20 @@ def names(jobs: list[Job]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Scenarios whose drivers were killed at a chosen point: `ONCE` once, `TWICE` twice."""
-    folder = tmp_path_factory.mktemp("killed")
-    for job in ONCE + TWICE:
+    """Scenarios of `ONCE`, whose driver was killed at a chosen point."""
+    return kill(tmp_path_factory.mktemp("killed"), ONCE, times=1)
+
+
+@pytest.fixture(scope="module")
+def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scenarios of `TWICE`, whose first two drivers were killed at a chosen point."""
+    return kill(tmp_path_factory.mktemp("killed_twice"), TWICE, times=2)
+
+
+def kill(folder: Path, jobs: list[Job], *, times: int) -> Path:
+    for job in jobs:
         deliver(folder / job.name, range(FILES))
-    for jobs in (ONCE + TWICE, TWICE):
+    for _ in range(times):
         with Driver(folder, jobs) as driver:
             driver.wait_for(*(f"parked {job.name}" for job in jobs))
             driver.kill()
@@ -168,19 +177,25 @@ def filled(spark: SparkSession, folder: Path, files: int = 3) -> FuseSink:
 # ---- a killed driver
 
 
-@pytest.mark.parametrize(
-    ("job", "kills"),
-    [*((job, 1) for job in ONCE if not job.plan), *((job, 2) for job in TWICE if not job.plan)],
-    ids=[job.name for job in ONCE + TWICE if not job.plan],
-)
+@pytest.mark.parametrize("job", [job for job in ONCE if not job.plan], ids=lambda job: job.name)
 def test_a_killed_driver_restarts_with_each_row_once(
-    spark: SparkSession,
-    killed: Path,
-    caplog: pytest.LogCaptureFixture,
-    job: Job,
-    kills: int,
+    spark: SparkSession, killed: Path, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:
-    folder = killed / job.name
+    assert_restarts(spark, killed / job.name, caplog, job, kills=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("job", [job for job in TWICE if not job.plan], ids=lambda job: job.name)
+def test_a_driver_killed_twice_restarts_with_each_row_once(
+    spark: SparkSession, killed_twice: Path, caplog: pytest.LogCaptureFixture, job: Job
+) -> None:
+    assert_restarts(spark, killed_twice / job.name, caplog, job, kills=2)
+
+
+def assert_restarts(
+    spark: SparkSession, folder: Path, caplog: pytest.LogCaptureFixture, job: Job, *, kills: int
+) -> None:
+    """The driver was killed where the job says; its restart delivers each row once."""
     checkpoint = folder / "checkpoint"
     blocks_stored = len(list((folder / "table" / "_b").glob("*.parquet")))
     versions = versions_of(folder / "table")
@@ -203,20 +218,26 @@ def test_a_killed_driver_restarts_with_each_row_once(
     assert_delivered_once(folder / "table", FILES)
 
 
-@pytest.mark.parametrize(
-    "job",
-    [job for job in ONCE + TWICE if job.plan],
-    ids=[job.name for job in ONCE + TWICE if job.plan],
-)
+@pytest.mark.parametrize("job", [job for job in ONCE if job.plan], ids=lambda job: job.name)
 def test_a_query_of_another_plan_is_killed_and_restarts(
     spark: SparkSession, killed: Path, undisturbed: Callable[[str], Path], job: Job
 ) -> None:
-    folder = killed / job.name
+    assert_ends_like(spark, killed / job.name, undisturbed(job.plan), job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("job", [job for job in TWICE if job.plan], ids=lambda job: job.name)
+def test_a_query_of_another_plan_is_killed_twice_and_restarts(
+    spark: SparkSession, killed_twice: Path, undisturbed: Callable[[str], Path], job: Job
+) -> None:
+    assert_ends_like(spark, killed_twice / job.name, undisturbed(job.plan), job)
+
+
+def assert_ends_like(spark: SparkSession, folder: Path, undisturbed: Path, job: Job) -> None:
+    """A query that is started again ends with the rows of one that was never killed."""
     frame, output_mode = frame_of(spark, folder, job.plan)
-
     run(frame, sink_of(folder, job.plan), folder / "checkpoint", output_mode=output_mode)
-
-    assert sorted_rows(folder) == sorted_rows(undisturbed(job.plan))
+    assert sorted_rows(folder) == sorted_rows(undisturbed)
 
 
 def sorted_rows(folder: Path) -> list[dict[str, object]]:
