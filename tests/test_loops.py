@@ -75,7 +75,7 @@ LOOPS = {
     "dml/events.py _check_orderable": "it goes down the type of a column",
     "dml/fitted_events.py _lacks": "it goes down the type of a column",
     "dml/update.py _is_kept": "it goes down a value",
-    "spark/hidden_rows.py _joined": "a name becomes longer than those of the table's columns",
+    "spark/types.py unused_name": "a name becomes longer than those of the table's columns",
     "reading/history.py _check_named_by_next": "`MOST_SUCCESSORS` versions",
     "reading/history.py get_first_from": HALVES,
     "reading/scan.py _top_columns": "it goes down the type of a column",

@@ -2,13 +2,11 @@
 
 Rules:
 - The filter is a part of the scan's generated code: it tests one bit for each row.
-- A bit is found by the name of the row's file and the row's position in it. A name is unique; the
-  size of a file is not. The position is Spark's `_metadata.row_index`: it counts from the start of
-  the file, also if several tasks read parts of one file.
-- The name's hash is looked up in a table in which no two of the files meet. So the test of a row
-  has no loop and compares no names.
+- Each file has a constant: the index of its first word of bits. Within the file a bit is found by
+  the position of the row, Spark's `_metadata.row_index`. It counts from the start of the file, also
+  if several tasks read parts of one file.
 - The bits of many rows would make each task large. They are broadcast as a table, with one row for
-  each file, and joined by the file's name.
+  each file, and joined by the constant.
 - A predicate of the user is never evaluated for a hidden row: it might raise. Beside the filter,
   Spark tests the predicate later, and still passes it to Parquet. Through a join it would move the
   predicate down to all rows, so it is stopped there.
@@ -16,42 +14,32 @@ Rules:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fuse_stream.format.positions import Positions, to_numpy
-from fuse_stream.spark.types import quoted
-
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
+from fuse_stream.spark.jvm.proxies import scala_seq
+from fuse_stream.spark.types import quoted, unused_name
 
 WORD_BITS = 64
 MOST_WORDS = 1024 * 1024
 """The most words in a plan: 8 MB, for 64 million rows. Each task gets them."""
-MOST_FILES = 1024
-"""The most files in a plan: the table in which they do not meet grows with their square."""
-MOST_LENGTHS = 10_000
-"""How many lengths of this table are tried. Most files need a few dozen."""
+NOTHING_HIDDEN = -1
+"""The constant of a file of which all rows are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HidingFile:
-    """The file of a block that hides rows."""
+class HiddenRows:
+    """The rows of a file that are not read."""
 
-    location: str
     row_count: int
+    """Of the file."""
     hidden: Positions
-
-    @property
-    def name(self) -> str:
-        """The last part of the location."""
-        return self.location.rpartition("/")[2]
 
     @property
     def word_count(self) -> int:
@@ -65,95 +53,67 @@ class HidingFile:
         return np.packbits(bits, bitorder="little").view("<i8")
 
 
-def without_hidden(spark: SparkSession, files: JavaObject, hiding: Sequence[HidingFile]) -> Any:
-    """Return a Dataset of the JVM without the rows that the files of `hiding` hide.
-
-    `files` reads these files and no others. Its session compares names with their case.
-    """
-    if sum(file.word_count for file in hiding) <= MOST_WORDS and len(hiding) <= MOST_FILES:
-        starts = word_starts(hiding)
-        if starts is not None:
-            return _filtered(spark, files, hiding, starts)
-    return _joined(spark, files, hiding)
+def first_words(files: Sequence[HiddenRows | None]) -> list[int]:
+    """Return the constant of each file; None is a file of which all rows are read."""
+    starts, at = [], 0
+    for file in files:
+        starts.append(NOTHING_HIDDEN if file is None else at)
+        at += 0 if file is None else file.word_count
+    return starts
 
 
-def word_starts(files: Sequence[HidingFile]) -> np.ndarray | None:
-    """Return the index of each file's first word, at its name's hash modulo the array's length.
-
-    The words of the files follow each other. None if two names have one hash.
-    """
-    hashes = np.array([spark_hash(file.name) for file in files], np.int64)
-    # From here on, one length in fifty has no two hashes at one place.
-    least = max(len(files), len(files) ** 2 // 8)
-    for length in range(least, least + MOST_LENGTHS):
-        places = hashes % length
-        if len(np.unique(places)) == len(files):
-            starts = np.zeros(length, np.int32)
-            starts[places] = [0, *itertools.accumulate(file.word_count for file in files[:-1])]
-            return starts
-    return None
+def fits_plan(files: Sequence[HiddenRows | None]) -> bool:
+    """True if the bits of the files are a part of the plan; else they are joined."""
+    return sum(file.word_count for file in files if file is not None) <= MOST_WORDS
 
 
-_U32 = 0xFFFF_FFFF
-_SEED = 42
-
-
-def spark_hash(text: str) -> int:
-    """Return what Spark's SQL function `hash` returns for a string: a signed 32-bit integer.
-
-    Murmur3, but each byte after the last group of four is mixed in like a group.
-    """
-    data = text.encode()
-    whole = len(data) // 4 * 4
-    groups = [int.from_bytes(data[at : at + 4], "little") for at in range(0, whole, 4)]
-    signed = [byte - 256 if byte > 127 else byte for byte in data[whole:]]
-    found = _SEED
-    for group in (*groups, *signed):
-        mixed = (group * 0xCC9E2D51) & _U32
-        mixed = (_rotated(mixed, 15) * 0x1B873593) & _U32
-        found = (_rotated(found ^ mixed, 13) * 5 + 0xE6546B64) & _U32
-    found ^= len(data)
-    found = ((found ^ (found >> 16)) * 0x85EBCA6B) & _U32
-    found = ((found ^ (found >> 13)) * 0xC2B2AE35) & _U32
-    found ^= found >> 16
-    return found - 2**32 if found >= 2**31 else found
-
-
-def _rotated(number: int, bits: int) -> int:
-    return (number << bits | number >> (32 - bits)) & _U32
-
-
-def _filtered(
-    spark: SparkSession, files: Any, hiding: Sequence[HidingFile], starts: np.ndarray
+def without_hidden(
+    spark: SparkSession, rows: Any, start: Any, files: Sequence[HiddenRows | None]
 ) -> Any:
+    """Return a Dataset of the JVM without the hidden rows of the files that it reads.
+
+    Args:
+        spark: a classic session.
+        rows: the Dataset that reads the files. Its session compares names with their case.
+        start: its column with the constant of a row's file.
+        files: the hidden rows of the files, from which `first_words` made these constants. If they
+            do not fit into the plan, all files must have some.
+    """
+    hiding = [file for file in files if file is not None]
+    if not hiding:
+        return rows
+    if fits_plan(hiding):
+        return _filtered(spark, rows, start, hiding)
+    return _joined(spark, rows, start, hiding)
+
+
+def _filtered(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     sql = jvm.org.apache.spark.sql.functions
-    name, row = place_of(files)
     words = _array(jvm, np.concatenate([file.words() for file in hiding]))
-    at = sql.pmod(sql.hash(_seq(jvm, name)), sql.lit(len(starts)))
-    return files.filter(_is_shown(sql, words, sql.get(_array(jvm, starts), at), row))
+    _, row = place_of(rows)
+    is_whole = start.lt(sql.lit(0))
+    return rows.filter(getattr(is_whole, "or")(_is_shown(sql, words, start, row)))
 
 
-def _joined(spark: SparkSession, files: Any, hiding: Sequence[HidingFile]) -> Any:
+def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - the same
     sql = jvm.org.apache.spark.sql.functions
-    names = list(files.columns())
-    key, value = "file", "words"
-    while key in names or value in names:
-        key, value = f"{key}_", f"{value}_"
-    rows = pa.table(
+    names = list(rows.columns())
+    key, value = unused_name("start", names), unused_name("words", names)
+    table = pa.table(
         {
-            key: [file.name for file in hiding],
+            key: pa.array(first_words(hiding), pa.int64()),
             value: pa.array([file.words() for file in hiding], pa.list_(pa.int64())),
         }
     )
-    bits = spark.createDataFrame(rows)._jdf  # noqa: SLF001 - the same
-    name, row = place_of(files)
-    both = files.join(sql.broadcast(bits), name.equalTo(bits.col(key)))
+    bits = spark.createDataFrame(table)._jdf  # noqa: SLF001 - the same
+    _, row = place_of(rows)
+    both = rows.join(sql.broadcast(bits), start.equalTo(bits.col(key)))
     shown = both.filter(_is_shown(sql, bits.col(value), sql.lit(0), row))
     # Always true, but not deterministic: Spark moves no predicate of the user below it.
     shown = shown.filter(sql.monotonically_increasing_id().geq(sql.lit(0)))
-    return shown.select(_seq(jvm, *(sql.col(quoted(column)) for column in names)))
+    return shown.select(scala_seq(jvm, (sql.col(quoted(column)) for column in names)))
 
 
 def place_of(files: Any) -> tuple[Any, Any]:
@@ -165,30 +125,19 @@ def place_of(files: Any) -> tuple[Any, Any]:
 
 def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:
     """Return a column that is true if the bit of `row` is not set in the words from `start` on."""
-    word = sql.get(words, sql.shiftright(row, 6).cast("int").plus(start))
+    word = sql.get(words, sql.shiftright(row, 6).plus(start).cast("int"))
     bit = row.bitwiseAND(sql.lit(WORD_BITS - 1)).cast("int")
     return sql.getbit(word, bit).equalTo(sql.lit(0))
 
 
 def _array(jvm: Any, numbers: np.ndarray) -> Any:
-    """Return a constant column that is an array of the type of `numbers`, without nulls."""
-    is_long = numbers.dtype.itemsize == 8
-    big_endian = numbers.astype(numbers.dtype.newbyteorder(">")).tobytes()
-    buffer = jvm.java.nio.ByteBuffer.wrap(big_endian)
-    number = jvm.java.lang.Long if is_long else jvm.java.lang.Integer
-    array = jvm.java.lang.reflect.Array.newInstance(number.TYPE, len(numbers))
-    (buffer.asLongBuffer() if is_long else buffer.asIntBuffer()).get(array)
+    """Return a constant column that is an array of longs, without nulls."""
+    buffer = jvm.java.nio.ByteBuffer.wrap(numbers.astype(">i8").tobytes())
+    array = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Long.TYPE, len(numbers))
+    buffer.asLongBuffer().get(array)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     # Not Spark's usual array: that one is boxed, and the texts of plans would show each number.
     data = expressions.UnsafeArrayData.fromPrimitiveArray(array)
     types = jvm.org.apache.spark.sql.types
-    element = types.DataType.fromDDL("bigint" if is_long else "int")
-    literal = expressions.Literal(data, types.ArrayType(element, False))  # noqa: FBT003 - Java's
+    literal = expressions.Literal(data, types.ArrayType(types.DataType.fromDDL("bigint"), False))  # noqa: FBT003 - Java's
     return jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal)
-
-
-def _seq(jvm: Any, *columns: Any) -> Any:
-    found = jvm.java.util.ArrayList()
-    for column in columns:
-        found.add(column)
-    return jvm.PythonUtils.toSeq(found)

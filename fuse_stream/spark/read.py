@@ -1,11 +1,6 @@
 """Read a snapshot as a DataFrame, through Spark's own Parquet reader.
 
-Rules:
-- Segments and blocks are pruned here; Spark reads the remaining blocks as files. Blocks that hide
-  rows are a second scan, with a filter; without such blocks the plan is one scan of all files.
-- Columns are found by id, not by name. Reader options cannot switch that on, so the files are
-  resolved in a session of their own, and the analyzed plan is moved to the user's session.
-- The plan runs in the user's session: its time zone, its shuffles, its cache.
+Segments and blocks are pruned here; Spark reads the remaining blocks as files (`block_scan`).
 
 On Spark Connect, the rows come through `format("fuse")`. There Spark's resolved predicate cannot be
 read. The format reads a predicate as in ANSI mode, so it gets the predicate only if the session's
@@ -18,70 +13,35 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as spark_types
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import col
 
-from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedStorageError
-from fuse_stream.format.layout import MAIN, block_key
+from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, pin
-from fuse_stream.format.records import Block, ColumnStats, Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.spark.block_scan import (
+    BlockFile,
+    BlockScan,
+    UnsafeFilters,
+    block_file,
+    read_blocks,
+)
 from fuse_stream.spark.collect import SPARK_ERRORS
-from fuse_stream.spark.hidden_rows import HidingFile, place_of, without_hidden
-from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
+from fuse_stream.spark.types import is_case_sensitive, quoted
 from fuse_stream.spark.where import Condition, analyse, refused
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
-
-FIELD_ID = "parquet.field.id"
-
 FILE, ROW = "_fuse_file", "_fuse_row"
 """The columns of a row's place: the name of its block's file, and its position there, from 0."""
-
-_FLOATS = frozenset({"float", "double"})
-
-READER_SETTINGS: Mapping[str, str] = {
-    # If off, a renamed or added column is silently read as nulls. Filters on row groups still go by
-    # name: with renaming, they must be off for blocks that are older than the new name.
-    "spark.sql.parquet.fieldId.read.enabled": "true",
-    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
-    # Names that differ in case are different columns.
-    "spark.sql.caseSensitive": "true",
-    # Blocks use the proleptic Gregorian calendar; Spark refuses files without its own mark of that.
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
-    "spark.sql.parquet.filterPushdown": "true",
-    "spark.sql.parquet.mergeSchema": "false",
-    # A missing or damaged block is an error, even if the user allows missing files elsewhere.
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    # Above this number of paths, Spark starts a job to list them: 3.5 s for a thousand.
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1),
-    "spark.sql.sources.useV1SourceList": "parquet",
-}
-
-LOCAL_SETTINGS: Mapping[str, str] = {
-    # Opening a block on a local disk takes as long as reading this many bytes. Spark's default,
-    # 4 MB, is for object stores: a few small blocks would count as much as all others, and one task
-    # would read nearly all rows.
-    "spark.sql.files.openCostInBytes": str(256 * 1024)
-}
-"""Used unless the user has set them."""
 
 
 def read(
@@ -179,21 +139,19 @@ def _read(
     *,
     with_places: bool,
 ) -> DataFrame:
-    whole: list[str] = []
-    hiding: list[HidingFile] = []
-    unsafe = _UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
+    blocks: list[BlockFile] = []
+    unsafe = UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
     for block in prune(metadata, snapshot, selection):  # the records are large: not kept
-        file = metadata.store.location(block_key(block.id, block.origin))
-        if block.hidden is None:
-            whole.append(file)
-        else:
-            hiding.append(HidingFile(location=file, row_count=block.row_count, hidden=block.hidden))
+        blocks.append(block_file(metadata.store, block))
         unsafe.add(block)
-    files = _Files(
-        whole=whole, hiding=hiding, options=unsafe.reader_options(), with_places=with_places
-    )
     try:
-        return _rows(spark, selection.read, files)
+        scan = BlockScan(
+            schema=selection.read,
+            blocks=blocks,
+            options=unsafe.reader_options(),
+            places=(FILE, ROW) if with_places else None,
+        )
+        return DataFrame(read_blocks(spark, scan), spark)
     except CorruptObjectError as error:
         error.context.update(path=metadata.store.url, version=snapshot.version)
         raise
@@ -228,122 +186,6 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
     )
 
 
-class _UnsafeFilters:
-    """Finds the filters of Parquet's reader that would lose rows of the blocks to read."""
-
-    def __init__(
-        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
-    ) -> None:
-        floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-        bounded = frozenset(schema.bounded_ids.values())
-        is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
-        known = {
-            leaf.column.id: table_stats[leaf.column.id]
-            for leaf in floats
-            if leaf.column.id in bounded and leaf.column.id in table_stats
-        }
-        # A value that the table's statistics exclude is in no block.
-        self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
-        self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
-        self._nan = self._zero = is_unknown
-        self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
-
-    def add(self, block: Block) -> None:
-        stats = block.col_stats
-        if not self._nan:
-            self._nan = any(stats[leaf].nan_count for leaf in self._nan_in if leaf in stats)
-        if not self._zero:
-            self._zero = any(_may_hold_zero(stats[leaf]) for leaf in self._zero_in if leaf in stats)
-
-    def reader_options(self) -> dict[str, str]:
-        options = {}
-        # Parquet's bounds leave NaN out: `x > 1` would lose rows, as NaN is the greatest in Spark.
-        if self._nan:
-            options["parquet.filter.stats.enabled"] = "false"
-        # Its dictionaries distinguish -0.0 from 0.0: `x = 0` would lose rows; Spark takes them for
-        # equal. And it finds a dictionary by the path with dots: for column `a.b`, field b of a.
-        if self._zero or self._dotted:
-            options["parquet.filter.dictionary.enabled"] = "false"
-        return options
-
-
-def _may_hold_zero(stats: ColumnStats) -> bool:
-    low, high = stats.min, stats.max
-    is_above = isinstance(low, float) and low > 0
-    is_below = isinstance(high, float) and high < 0
-    return not (is_above or is_below)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """The files of the blocks to read."""
-
-    whole: Sequence[str]
-    """The locations of those of which all rows are read."""
-    hiding: Sequence[HidingFile]
-    options: Mapping[str, str]
-    """The reader's, for all of them."""
-    with_places: bool
-    """True to add the columns `FILE` and `ROW`."""
-
-
-def _rows(spark: SparkSession, schema: Schema, files: _Files) -> DataFrame:
-    jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
-    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - the same
-    locations = [*files.whole, *(file.location for file in files.hiding)]
-    is_local = bool(locations) and "://" not in locations[0]
-    reader = _reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
-    fields = reader.parseDataType(_struct(schema.columns, spark_schema(schema)).json())
-    if not locations:
-        nothing = DataFrame(user.createDataFrame(jvm.java.util.ArrayList(), fields), spark)
-        if not files.with_places:
-            return nothing
-        places = {FILE: lit(None).cast("string"), ROW: lit(None).cast("long")}
-        return nothing.withColumns(places)
-
-    def scan(places: Sequence[str]) -> Any:
-        # One call: py4j would send a list path by path.
-        paths = jvm.java.util.regex.Pattern.compile("\0").split("\0".join(places))
-        found = reader.read().options(files.options).schema(fields).parquet(paths)
-        if not files.with_places:
-            return found
-        name, row = place_of(found)
-        return found.withColumn(FILE, name).withColumn(ROW, row)
-
-    try:
-        parts = [scan(files.whole)] if files.whole else []
-        if files.hiding:
-            hiding = scan([file.location for file in files.hiding])
-            parts.append(without_hidden(spark, hiding, files.hiding))
-        analyzed = reduce(lambda some, more: some.union(more), parts).queryExecution().analyzed()
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        raise CorruptObjectError(
-            "a block is missing: fuse-stream fsck on this path shows what else is, and which "
-            "versions still work",
-            reason=str(error)[:300],
-        ) from error
-    except Py4JJavaError as error:
-        raise UnsupportedStorageError(
-            "Spark's own reader cannot open this store: give Spark the store's file system (its "
-            'jar and its settings), or read with spark.read.format("fuse")',
-            location=locations[0],
-        ) from error
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed), spark)
-
-
-def _reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -> JavaObject:
-    session = user.newSession()
-    settings = jvm.java.util.Properties()
-    settings.putAll(dict(unless_set))
-    # The user's settings for files (splits, S3) apply to these files too.
-    settings.putAll(user.sessionState().conf().settings())
-    settings.putAll(dict(READER_SETTINGS))
-    session.sessionState().conf().setConf(settings)
-    return session
-
-
 def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     """Return the named columns without the ids, which Spark would write into the user's files."""
     jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot remove metadata
@@ -356,35 +198,6 @@ def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
         columns.add(getattr(column, "as")(name, nothing))
     chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
     return DataFrame(chosen, rows.sparkSession)
-
-
-def _struct(columns: Sequence[Column], fields: spark_types.StructType) -> spark_types.StructType:
-    return spark_types.StructType(
-        [
-            spark_types.StructField(
-                field.name,
-                _data_type(column, field.dataType),
-                nullable=True,
-                metadata={FIELD_ID: column.id},
-            )
-            for column, field in zip(columns, fields.fields, strict=True)
-        ]
-    )
-
-
-def _data_type(column: Column, data_type: spark_types.DataType) -> spark_types.DataType:
-    match data_type:
-        case spark_types.StructType():
-            return _struct(column.children, data_type)
-        case spark_types.ArrayType():
-            return spark_types.ArrayType(_data_type(column.children[0], data_type.elementType))
-        case spark_types.MapType():
-            key, value = column.children
-            return spark_types.MapType(
-                _data_type(key, data_type.keyType), _data_type(value, data_type.valueType)
-            )
-        case _:
-            return data_type
 
 
 _TIME_ZONE = "spark.sql.session.timeZone"

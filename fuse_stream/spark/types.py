@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
@@ -115,3 +115,10 @@ def is_case_sensitive(session: SparkSession) -> bool:
 def quoted(name: str) -> str:
     """Return a column's name quoted for SQL; any characters are allowed."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def unused_name(name: str, names: Collection[str]) -> str:
+    """Return `name`, with underscores appended until it is none of `names`."""
+    while name in names:
+        name += "_"
+    return name

@@ -1,13 +1,7 @@
-r"""The interface of a store: whole objects under keys.
+"""The interface of a store: whole objects under keys.
 
 Keys are relative and `/`-separated, have only the characters [A-Za-z0-9._-], and are built only in
 `format/layout`. Every write is atomic: a reader sees all of it or nothing.
-
-`escape_globs` writes a path so that Spark's readers take it for one file. Seen with Spark 4.3.0 and
-28 folder names: `spark.read.parquet` takes a path literally, including `%`, `#`, `=`, spaces and
-non-ASCII letters, with and without `file://`; it does not find a percent-encoded path. But it reads
-every path as a glob: `{}`, `[]` and `\` must be escaped. Hadoop has no escape for a folder with a
-colon below or beside such a character, and raises.
 """
 
 from __future__ import annotations
@@ -130,11 +124,3 @@ def find_object(store: Store, key: str) -> bytes | None:
 def find_modified_us(store: Store, prefix: str, key: str) -> int | None:
     """Return the store's time of the last write of `key`, listed under `prefix`; None if absent."""
     return next((info.modified_us for info in store.list(prefix) if info.key == key), None)
-
-
-_GLOB_ESCAPES = str.maketrans({character: f"\\{character}" for character in "\\{}[]*?"})
-
-
-def escape_globs(address: str) -> str:
-    """Return the glob for Spark that matches exactly the path or URL `address`."""
-    return address.translate(_GLOB_ESCAPES)

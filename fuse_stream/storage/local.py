@@ -24,7 +24,7 @@ from fuse_stream.errors import (
     StorageError,
     UnsupportedStorageError,
 )
-from fuse_stream.storage.base import ObjectInfo, escape_globs
+from fuse_stream.storage.base import ObjectInfo
 from fuse_stream.storage.parallel import each
 
 STAGED_PREFIX = ".tmp-"
@@ -175,7 +175,7 @@ class LocalStore:
         return True
 
     def location(self, key: str) -> str:
-        return escape_globs(f"{self.root}/{key}")
+        return f"{self.root}/{key}"
 
     def _stage(self, key: str, data: bytes | memoryview) -> Path:
         """Write `data` to a new file in the folder of `key`, which is created if it is missing."""

@@ -35,7 +35,7 @@ from fuse_stream.storage.adapters import (
     modified_us,
     remedy,
 )
-from fuse_stream.storage.base import ObjectInfo, Store, escape_globs
+from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.parallel import each
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
@@ -147,7 +147,7 @@ class FsspecStore:
         container, slash, below = rest.partition("/")
         if scheme in {"az", "abfs", "abfss"} and account and "@" not in container:
             rest = f"{container}@{account}.dfs.core.windows.net{slash}{below}"
-        return escape_globs(f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{key}")
+        return f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{key}"
 
     @contextmanager
     def _asked(self, verb: str, key: str) -> Iterator[tuple[Any, str]]:

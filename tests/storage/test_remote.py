@@ -399,7 +399,7 @@ def test_a_listing_without_times_is_a_failure() -> None:
         ("s3://b/t", {}, "s3a://b/t/_b/a"),
         ("s3a://b/t/", {}, "s3a://b/t/_b/a"),
         ("gcs://b/t", {}, "gs://b/t/_b/a"),
-        ("gs://b/[t]", {}, r"gs://b/\[t\]/_b/a"),
+        ("gs://b/[t]", {}, "gs://b/[t]/_b/a"),
         ("az://c/t", {"account_name": "n"}, "abfss://c@n.dfs.core.windows.net/t/_b/a"),
         ("abfs://c", {"account_name": "n"}, "abfss://c@n.dfs.core.windows.net/_b/a"),
         (

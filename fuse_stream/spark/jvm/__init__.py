@@ -1,0 +1,1 @@
+"""Spark's interfaces for connectors, implemented by Python objects of the driver."""

@@ -1,0 +1,49 @@
+"""Python objects that implement interfaces of Java; Spark calls them in the driver's process.
+
+Rules:
+- A proxy inherits no default method of Java: it has every method of its interfaces.
+- No proxy reaches an executor: what is sent to tasks is made of Spark's own classes.
+- Two proxies are equal if they are one object. With another rule, Spark took two streams for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+
+class Proxy:
+    """The methods of `java.lang.Object`."""
+
+    def toString(self) -> str:  # noqa: N802 - Java's name
+        return type(self).__name__
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        return id(self) & 0x7FFF_FFFF
+
+    def equals(self, other: object) -> bool:
+        return other is self
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Return the JVM of a classic session, which can now call Python objects."""
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return spark._jvm  # noqa: SLF001 - the same
+
+
+def scala_object(jvm: Any, name: str) -> Any:
+    """Return the single instance of a Scala `object`, by its full name."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = jvm.java.lang.Class.forName(f"{name}$", True, loader)  # noqa: FBT003 - Java's
+    return found.getField("MODULE$").get(None)
+
+
+def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
+    """Return a Scala `Seq`."""
+    found = jvm.java.util.ArrayList()
+    for item in items:
+        found.add(item)
+    return jvm.PythonUtils.toSeq(found)
