@@ -45,7 +45,9 @@ SQL_TEXT = frozenset({"expr", "selectExpr", "sql", "parseExpression", "colRegex"
 """Functions that parse SQL text. There `${a}` is replaced by a setting and a quoted name may be a
 pattern, so a column's name may mean another column."""
 
-USERS_TEXT = frozenset({("change_rows.py", "expr"), ("frame_events.py", "expr")})
+USERS_TEXT = frozenset(
+    {("change_rows.py", "expr"), ("frame_events.py", "expr"), ("stream.py", "expr")}
+)
 """Where SQL text is what a user gave."""
 
 MOST_LINES = 500

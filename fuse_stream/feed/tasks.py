@@ -102,19 +102,32 @@ def plan_tasks(batch: Batch) -> list[Task]:
 
     Sparse units have tasks of their own, after the others, and so have net units.
     """
-    # Only planning needs the ids of the leaves, to rule blocks out.
-    selection = dataclasses.replace(batch.selection, leaf_ids={})
-    plain = [
+    return plan_plain_tasks(batch) + plan_compared_tasks(batch)
+
+
+def plain_pieces(batch: Batch) -> list[Piece]:
+    """Return the pieces of which each wanted row is delivered as its block holds it. Pure."""
+    return [
         piece
         for unit in batch.units
         if not unit.is_net and not _is_sparse(unit)
         for piece in _wanted(unit)
     ]
-    tasks = [
-        Task(selection=selection, pieces=tuple(plain[part]))
-        for part in split_work([work_bytes(piece.block) for piece in plain])
+
+
+def plan_plain_tasks(batch: Batch) -> list[Task]:
+    """Return tasks for the plain pieces of a batch. Pure."""
+    pieces = plain_pieces(batch)
+    return [
+        Task(selection=_sent(batch.selection), pieces=tuple(pieces[part]))
+        for part in split_work([work_bytes(piece.block) for piece in pieces])
     ]
-    tasks += [
+
+
+def plan_compared_tasks(batch: Batch) -> list[Task]:
+    """Return tasks for the sparse and the net units of a batch, whose rows are compared. Pure."""
+    selection = _sent(batch.selection)
+    tasks = [
         Task(selection=selection, pieces=pieces, is_sparse=True)
         for pieces in _together(filter(_is_sparse, batch.units))
     ]
@@ -127,6 +140,11 @@ def plan_tasks(batch: Batch) -> list[Task]:
                 for share in range(count)
             ]
     return tasks
+
+
+def _sent(selection: Selection) -> Selection:
+    """Return a selection without the ids of the leaves: only planning rules blocks out by them."""
+    return dataclasses.replace(selection, leaf_ids={})
 
 
 def plan_block_tasks(batch: Batch) -> list[BlocksTask]:

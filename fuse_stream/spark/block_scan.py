@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -171,8 +171,7 @@ def _shown(
             rows = rows.withColumn(name, place)
         names += scan.places
     shown = without_hidden(spark, rows, rows.col(quoted(first_word)), hidden)
-    wanted = (jvm.org.apache.spark.sql.functions.col(quoted(name)) for name in names)
-    return shown.select(scala_seq(jvm, wanted))
+    return shown.select(scala_seq(jvm, columns_of(jvm, names).values()))
 
 
 def _check_present(jvm: Any, reader: JavaObject, scan: BlockScan) -> None:
@@ -209,10 +208,12 @@ class UnsafeFilters:
     """Finds the filters of Parquet's reader that would lose rows of the blocks to read."""
 
     def __init__(
-        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats]
+        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats] | None
     ) -> None:
+        """Look at blocks for a scan of `schema`; without statistics, any value may be there."""
         floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-        bounded = frozenset(schema.bounded_ids.values())
+        bounded = frozenset(() if table_stats is None else schema.bounded_ids.values())
+        table_stats = table_stats or {}
         is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
         known = {
             leaf.column.id: table_stats[leaf.column.id]
@@ -294,3 +295,19 @@ def _data_type(column: Column, data_type: spark_types.DataType) -> spark_types.D
             )
         case _:
             return data_type
+
+
+def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
+    """Return a Dataset of the JVM with columns by their names.
+
+    They are without the ids, which Spark would write into the user's files.
+    """
+    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
+    named = (getattr(column, "as")(name, nothing) for name, column in columns.items())
+    return rows.select(scala_seq(jvm, named))
+
+
+def columns_of(jvm: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return columns by their names."""
+    # Not those of a Dataset, which compares case as the thread's session does.
+    return {name: jvm.org.apache.spark.sql.functions.col(quoted(name)) for name in names}

@@ -39,6 +39,7 @@ from fuse_stream.errors import CorruptObjectError, FuseError, InvalidInputError,
 from fuse_stream.feed.changes import expired
 from fuse_stream.feed.consumer import Consumer, open_follower
 from fuse_stream.feed.follow import Follower, head_selection
+from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import (
     BlocksTask,
     Task,
@@ -65,6 +66,7 @@ from fuse_stream.spark.types import columns_of_spark, spark_schema
 _LOG = logging.getLogger(__name__)
 
 _FEED_FIELDS = from_arrow_schema(pa.schema(FEED_FIELDS)).fields
+FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
 BLOCKS_SCHEMA = StructType(
     [
         _FEED_FIELDS[0],
@@ -165,18 +167,25 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: dict[str, str | int], end: dict[str, str | int]
     ) -> Sequence[InputPartition]:
+        batch = self.plan(start, end)
+        return [] if batch is None else [InputPartition(task) for task in self.tasks(batch)]
+
+    def plan(self, start: dict[str, str | int], end: dict[str, str | int]) -> Batch | None:
+        """Return the batch between two offsets; None if it has no rows."""
         if start == end:
-            return []
+            return None
         first, last = offset_from_json(start), offset_from_json(end)
         follower = self._follower()
         if self._is_named_start(first):
             if self._request.consumer is not None:
                 follower.next_offset(last, is_limited=True)  # writes the lease on what follows
-            return []
+            return None
         self._warn_of_ignored_start()
-        batch = follower.read_between(first, last)
-        plan = plan_block_tasks if self._request.feed == "blocks" else plan_tasks
-        return [InputPartition(task) for task in plan(batch)]
+        return follower.read_between(first, last)
+
+    def tasks(self, batch: Batch) -> Sequence[Task | BlocksTask]:
+        """Return the tasks that read a batch."""
+        return plan_block_tasks(batch) if self._request.feed == "blocks" else plan_tasks(batch)
 
     def commit(self, end: dict[str, str | int]) -> None:
         self._follower().forget_before(offset_from_json(end))
@@ -184,9 +193,11 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- reading, in a worker
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's stand-in where there is nothing to read
-            return
-        task: Task | BlocksTask = partition.value
+        if partition.value is not None:  # Spark's stand-in where there is nothing to read
+            yield from self.read_task(partition.value)
+
+    def read_task(self, task: Task | BlocksTask) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, with the columns of the stream."""
         metadata = Metadata(self.options.location.store(), SYSTEM_CLOCK)
         schema = to_arrow_schema(self.schema, timezone="UTC")
         try:
@@ -217,7 +228,7 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self, request: Request) -> Follower | Consumer:
         columns = None
         if request.feed != "blocks":
-            fields = [field for field in self.schema if field.name not in _FEED_NAMES]
+            fields = [field for field in self.schema if field.name not in FEED_NAMES]
             columns = columns_of_spark(StructType(fields))
         return open_follower(self.options.location.store(), request, columns)
 
@@ -267,9 +278,6 @@ class RefusingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's names
     prepareForTriggerAvailableNow = _refuse  # noqa: N815
-
-
-_FEED_NAMES = frozenset(field.name for field in _FEED_FIELDS)
 
 
 def find_number(options: ReadOptions, version: Version) -> int:

@@ -32,9 +32,13 @@ from fuse_stream.spark.block_scan import (
     BlockScan,
     UnsafeFilters,
     block_file,
+    columns_of,
+    plain_columns,
     read_blocks,
 )
 from fuse_stream.spark.collect import SPARK_ERRORS
+from fuse_stream.spark.jvm.proxies import jvm_of
+from fuse_stream.spark.jvm.self_test import find_problem
 from fuse_stream.spark.types import is_case_sensitive, quoted
 from fuse_stream.spark.where import Condition, analyse, refused
 from fuse_stream.table.handle import Table, open_at
@@ -94,7 +98,7 @@ def read(
         snapshot = shown_side(snapshot, side)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
-    if not hasattr(spark, "_jsparkSession"):
+    if find_problem(spark) is not None:
         _check_distinct(selection.schema, case_sensitive=case_sensitive)
         options = {
             "path": location.path,
@@ -112,8 +116,8 @@ def read(
     _check_distinct(selection.read, case_sensitive=case_sensitive)
     rows = _read(spark, table.metadata, snapshot, selection, with_places=False)
     if kept is not None:
-        rows = DataFrame(rows._jdf.filter(kept), spark)  # noqa: SLF001 - the Column that was analysed
-    return _plain(rows, selection.schema.names())
+        rows = rows.filter(kept)  # the Column that was analysed
+    return _named(spark, rows, selection.schema.names())
 
 
 def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
@@ -128,7 +132,7 @@ def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> D
     selection = Selection(schema=snapshot.schema, read=snapshot.schema)
     _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
     rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
-    return _plain(rows, (*selection.schema.names(), FILE, ROW))
+    return _named(spark, rows, (*selection.schema.names(), FILE, ROW))
 
 
 def _read(
@@ -138,7 +142,7 @@ def _read(
     selection: Selection,
     *,
     with_places: bool,
-) -> DataFrame:
+) -> Any:
     blocks: list[BlockFile] = []
     unsafe = UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
     for block in prune(metadata, snapshot, selection):  # the records are large: not kept
@@ -151,10 +155,15 @@ def _read(
             options=unsafe.reader_options(),
             places=(FILE, ROW) if with_places else None,
         )
-        return DataFrame(read_blocks(spark, scan), spark)
+        return read_blocks(spark, scan)
     except CorruptObjectError as error:
         error.context.update(path=metadata.store.url, version=snapshot.version)
         raise
+
+
+def _named(spark: SparkSession, rows: Any, names: Sequence[str]) -> DataFrame:
+    jvm = jvm_of(spark)
+    return DataFrame(plain_columns(jvm, rows, columns_of(jvm, names)), spark)
 
 
 def _check_distinct(schema: Schema, *, case_sensitive: bool) -> None:
@@ -186,21 +195,7 @@ def _restricted(selection: Selection, table: Schema, condition: Condition) -> Se
     )
 
 
-def _plain(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the named columns without the ids, which Spark would write into the user's files."""
-    jdf = rows._jdf  # noqa: SLF001 - pyspark's alias() cannot remove metadata
-    jvm: Any = rows.sparkSession._jvm  # noqa: SLF001 - the same
-    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
-    columns = jvm.java.util.ArrayList()
-    for name in names:
-        # Not `jdf.col`, which compares case as the thread's session does.
-        column = jvm.org.apache.spark.sql.functions.col(quoted(name))
-        columns.add(getattr(column, "as")(name, nothing))
-    chosen = jdf.select(jvm.PythonUtils.toSeq(columns))
-    return DataFrame(chosen, rows.sparkSession)
-
-
-_TIME_ZONE = "spark.sql.session.timeZone"
+TIME_ZONE = "spark.sql.session.timeZone"
 _PLAIN = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -227,9 +222,8 @@ def read_on_connect(
     names = list(selection.schema.names())
     if where is None:
         return reader.option("columns", json.dumps(names)).load()
-    zone = str(spark.conf.get(_TIME_ZONE))
-    is_literal = "${" not in where  # else Spark replaces it by a setting's value
-    if is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone):
+    if is_read_alike(spark, table, where):
+        zone = str(spark.conf.get(TIME_ZONE))
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
     if table.visible is not table:  # the predicate may name hidden columns
@@ -242,13 +236,20 @@ def read_on_connect(
     return rows
 
 
+def is_read_alike(spark: SparkSession, table: Schema, where: str) -> bool:
+    """True if the format, given the session's time zone, reads a predicate as the session does."""
+    zone = str(spark.conf.get(TIME_ZONE))
+    is_literal = "${" not in where  # else Spark replaces it by a setting's value
+    return is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone)
+
+
 def is_plain(settings: Mapping[str, str]) -> bool:
     """True if a session reads predicates as in ANSI mode; `settings` are all that it has set."""
     for name, value in settings.items():
         if name in _PLAIN:
             if value.lower() != _PLAIN[name].lower():
                 return False
-        elif name != _TIME_ZONE and name.startswith(_OTHERS):
+        elif name != TIME_ZONE and name.startswith(_OTHERS):
             return False
     return True
 

@@ -1,0 +1,270 @@
+"""A stream of a table as a `Source` of Spark's micro-batches: blocks are read by Spark's reader.
+
+Rules:
+- Offsets, limits, leases and errors are those of `format("fuse")`: one reader decides for both. The
+  text of an offset is the same too, so a checkpoint of one continues with the other.
+- Rows that a block holds as the feed delivers them come from a scan by Spark. Other rows are
+  computed from several blocks; Python workers do that, as they do for `format("fuse")`.
+- One DataFrame may be started as several queries. Each has a reader of its own, by its query id.
+- When a query starts again, Spark asks for its last committed batch and drops what it gets. The
+  versions of that batch may have expired, so it is not planned.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from fuse_stream.feed.changes import Piece
+from fuse_stream.feed.offsets import Batch
+from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
+from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from fuse_stream.reading.scan import Selection
+from fuse_stream.spark.block_scan import (
+    BlockScan,
+    UnsafeFilters,
+    block_file,
+    columns_of,
+    plain_columns,
+    read_blocks,
+)
+from fuse_stream.spark.format_stream import FuseStreamReader
+from fuse_stream.spark.jvm.file_scan import Constant
+from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object
+from fuse_stream.spark.options import ReadOptions
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_READ = "org.apache.spark.sql.connector.read.streaming"
+_QUERY_ID = "sql.streaming.queryId"
+
+_MARKS = (
+    Constant(name=CHANGE_TYPE, type="string"),
+    Constant(name=COMMIT_VERSION, type="long"),
+    Constant(name=COMMIT_TIMESTAMP, type="timestamp"),
+)
+
+Json = dict[str, str | int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run of a query."""
+
+    reader: FuseStreamReader
+    has_planned: bool = False
+    """True if the query has asked for an offset or a batch in this run."""
+
+
+class StreamSource(Proxy):
+    """The source of a streaming DataFrame."""
+
+    def __init__(
+        self, spark: SparkSession, options: ReadOptions, schema: StructType, *, where: str | None
+    ) -> None:
+        """Keep what a query's reader is made of; open nothing.
+
+        `where` is the predicate of the options if Spark evaluates it for the rows that it reads;
+        None if there is none, or if only `format("fuse")` reads it as it is meant.
+        """
+        self.options = options
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._schema = schema
+        sql = self._jvm.org.apache.spark.sql.functions
+        self._where = None if where is None else sql.expr(where)  # with the settings of now
+        self._is_by_spark = options.feed != "blocks" and where == options.where
+        self._is_marked = options.feed != "append"
+        self._runs: dict[str, _Run] = {}
+
+    # ---- Source
+
+    def schema(self) -> Any:
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        return session.parseDataType(self._schema.json())
+
+    def getOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
+        raise NotImplementedError("Spark calls latestOffset")
+
+    def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
+        run = self._run()
+        if not run.has_planned and self._is_committed():
+            return self._nothing()
+        run.has_planned = True
+        first = json.loads(start.get().json()) if start.isDefined() else run.reader.initialOffset()
+        batch = run.reader.plan(first, json.loads(end.json()))
+        return self._nothing() if batch is None else self._rows(run.reader, batch)
+
+    def commit(self, end: Any) -> None:
+        self._run().reader.commit(json.loads(end.json()))
+
+    def stop(self) -> None:
+        self._runs.pop(self._query_id(), None)
+
+    def initialOffset(self) -> Any:  # noqa: N802
+        return None
+
+    def deserializeOffset(self, text: str) -> Any:  # noqa: N802
+        return self._offset(text)
+
+    # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        limits = getattr(self._jvm, f"{_READ}.ReadLimit")
+        is_limited = not isinstance(self._run().reader.getDefaultReadLimit(), ReadAllAvailable)
+        # Its kind and number do not matter: the reader applies all limits.
+        return limits.maxRows(1) if is_limited else limits.allAvailable()
+
+    def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
+        run = self._run()
+        run.has_planned = True
+        reader = run.reader
+        first: Json = reader.initialOffset() if start is None else json.loads(start.json())
+        is_all = limit.getClass().getSimpleName() == "ReadAllAvailable"
+        found = reader.latestOffset(first, ReadAllAvailable() if is_all else ReadMaxRows(1))
+        return self._offset(json.dumps(found))
+
+    def reportLatestOffset(self) -> Any:  # noqa: N802
+        found = self._run().reader.reportLatestOffset()
+        return None if found is None else self._offset(json.dumps(found))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._run().reader.prepareForTriggerAvailableNow()
+
+    def toString(self) -> str:  # noqa: N802
+        return f"fuse[{self.options.location.path}]"
+
+    class Java:
+        implements = (
+            f"{_STREAMING}.Source",
+            f"{_READ}.SupportsAdmissionControl",
+            f"{_READ}.SupportsTriggerAvailableNow",
+        )
+
+    # ---- parts
+
+    def _query_id(self) -> str:
+        # Spark calls in the query's thread, and this asks for a property of the calling thread.
+        return str(self._spark.sparkContext.getLocalProperty(_QUERY_ID))
+
+    def _run(self) -> _Run:
+        query_id = self._query_id()
+        if query_id not in self._runs:
+            self._runs[query_id] = _Run(reader=FuseStreamReader(self.options, self._schema))
+        return self._runs[query_id]
+
+    def _is_committed(self) -> bool:
+        """True if the query's last batch was committed, so that no batch is to be run again."""
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
+        queries = session.sharedState().activeStreamingQueries()
+        execution = queries.get(self._jvm.java.util.UUID.fromString(self._query_id()))
+        planned, committed = (
+            log.getLatestBatchId() for log in (execution.offsetLog(), execution.commitLog())
+        )
+        return bool(committed.isDefined() and committed.get() == planned.get())
+
+    def _offset(self, text: str) -> Any:
+        return getattr(self._jvm, f"{_STREAMING}.runtime.SerializedOffset")(text)
+
+    def _nothing(self) -> Any:
+        rows = self._spark.sparkContext.emptyRDD()._jrdd.rdd()  # noqa: SLF001 - the same
+        return self._frame(rows)
+
+    def _frame(self, rows: Any) -> Any:
+        """Return an RDD of Spark's internal rows as a streaming Dataset."""
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
+        return session.internalCreateDataFrame(rows, self.schema(), True)  # noqa: FBT003 - Java's
+
+    def _rows(self, reader: FuseStreamReader, batch: Batch) -> Any:
+        parts = []
+        tasks: list[Task | BlocksTask]
+        if self._is_by_spark:
+            for selection, pieces in _by_selection(batch):
+                parts.append(self._scanned(selection, pieces))
+            tasks = [*plan_compared_tasks(batch)]
+        else:
+            tasks = [*reader.tasks(batch)]
+        if tasks:
+            parts.append(self._computed(reader, tasks))
+        if not parts:
+            return self._nothing()
+        found = parts[0]
+        for part in parts[1:]:
+            found = found.union(part)
+        return found
+
+    def _scanned(self, selection: Selection, pieces: list[Piece]) -> Any:
+        """Return the rows of pieces that are read alike, by Spark's reader."""
+        store = self.options.location.store()
+        schema = selection.read
+        scan = BlockScan(
+            schema=schema,
+            blocks=[block_file(store, each.block, self._marks(each)) for each in pieces],
+            options=UnsafeFilters(schema, schema, None).reader_options(),
+            constants=_MARKS if self._is_marked else (),
+            is_streaming=True,
+        )
+        rows = read_blocks(self._spark, scan)
+        if self._where is not None:
+            rows = rows.filter(self._where)
+        columns = columns_of(self._jvm, self._schema.fieldNames())
+        have = {field.name(): field.dataType().catalogString() for field in rows.schema().fields()}
+        for field in self.schema().fields():  # a commit before a column was widened
+            if have[field.name()] != field.dataType().catalogString():
+                columns[field.name()] = columns[field.name()].cast(field.dataType())
+        return plain_columns(self._jvm, rows, columns)
+
+    def _marks(self, piece: Piece) -> tuple[str | int, ...]:
+        if not self._is_marked:
+            return ()
+        return piece.change_type, piece.version, piece.timestamp_us
+
+    def _computed(self, reader: FuseStreamReader, tasks: list[Task | BlocksTask]) -> Any:
+        """Return the rows of tasks, by Python workers."""
+        sent = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
+        frame = self._spark.createDataFrame(sent).mapInArrow(_TaskReader(reader), self._schema)
+        return self._frame(frame._jdf.queryExecution().toRdd())  # noqa: SLF001 - the same
+
+
+class _TaskReader:
+    """Reads pickled tasks in a worker."""
+
+    def __init__(self, reader: FuseStreamReader) -> None:
+        self._reader = reader
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column(0):
+                yield from self._reader.read_task(pickle.loads(data.as_py()))  # noqa: S301 - ours
+
+
+def _by_selection(batch: Batch) -> list[tuple[Selection, list[Piece]]]:
+    """Return the plain pieces of a batch, by the selection with which they are read."""
+    found: dict[int, tuple[Selection, list[Piece]]] = {}
+    for piece in plain_pieces(batch):
+        selection = piece.selection or batch.selection
+        found.setdefault(id(selection), (selection, []))[1].append(piece)
+    return list(found.values())
+
+
+def streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    """Return a streaming DataFrame that reads a source."""
+    jvm = jvm_of(spark)
+    session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    types = jvm.org.apache.spark.sql.catalyst.types
+    relation = scala_object(jvm, f"{_STREAMING}.runtime.StreamingExecutionRelation")
+    plan = relation.apply(
+        source,
+        types.DataTypeUtils.toAttributes(source.schema()),
+        jvm.scala.Option.empty(),
+        getattr(relation, "apply$default$4")(),
+        session,
+    )
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), spark)
