@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from benchmarks.measure import Result, in_turn
 
 DELETED_BLOCKS = 50
 """Blocks of a table of which rows are deleted."""
+LOOKUP_ROWS = 100_000
+LOOKUP_BLOCKS_A_COMMIT = 20
 
 
 def noop(df: DataFrame) -> None:
@@ -34,7 +37,7 @@ _SCANS: dict[str, Callable[[DataFrame], object]] = {
 def append(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
     """Append all rows to a new table, and write them as Parquet."""
     source = spark.read.parquet(str(rows))
-    count = source.count()
+    row_count = source.count()
 
     def ours() -> None:
         shutil.rmtree(work / "appended", ignore_errors=True)
@@ -45,7 +48,7 @@ def append(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
 
     samples = in_turn(ours, theirs, runs=runs)
     return Result(
-        work=f"append {count:,} rows x {len(source.columns)} columns",
+        work=f"append {row_count:,} rows x {len(source.columns)} columns",
         against="df.write.parquet",
         ours=samples[0],
         theirs=samples[1],
@@ -83,8 +86,8 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
 
 def deleted_rows(spark: SparkSession, rows: pa.Table, work: Path, *, runs: int) -> list[Result]:
     """Read tables of 50 blocks that hide rows; and Parquet files of the rows that are left."""
-    count = -(-len(rows) // DELETED_BLOCKS)
-    block = np.arange(len(rows)) // count
+    block_rows = -(-len(rows) // DELETED_BLOCKS)
+    block = np.arange(len(rows)) // block_rows
     hidden_in = {
         "nothing hidden": (np.zeros(len(rows), bool), 1.1),
         "1 % hidden in 10 % of the blocks": (block % 10 == 0, 1.15),
@@ -98,7 +101,7 @@ def deleted_rows(spark: SparkSession, rows: pa.Table, work: Path, *, runs: int) 
         place = work / "deleted"
         shutil.rmtree(place, ignore_errors=True)
         table = fuse.Table.create(
-            place / "table", marked.schema, properties={"fuse.block.rows": str(count)}
+            place / "table", marked.schema, properties={"fuse.block.rows": str(block_rows)}
         )
         table.append(marked)
         if is_touched.any():
@@ -155,3 +158,45 @@ def lookup(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> Result:
         limit=0.15,
         note=f"{blocks} blocks",
     )
+
+
+def late_lookup(spark: SparkSession, work: Path, *, blocks: int, runs: int) -> Result:
+    """Find a key by a filter of the DataFrame in blocks of 100,000 rows, ordered by it."""
+    place = work / f"keyed_blocks_{blocks}"
+    if not place.exists():
+        _ordered_blocks(place, blocks)
+    keys = count()
+
+    def look_up() -> None:
+        key = next(keys) * 7919 % (blocks * LOOKUP_ROWS)
+        rows = fuse.read(spark, str(place)).where(f"k = {key}").collect()
+        assert [row.k for row in rows] == [key]
+
+    samples = in_turn(look_up, lambda: noop(fuse.read(spark, str(place))), runs=runs)
+    return Result(
+        work=f"lookup by df.where, {blocks:,} blocks of {LOOKUP_ROWS:,} rows x 4 columns",
+        against="a scan of all columns of the same table",
+        ours=samples[0],
+        theirs=samples[1],
+        limit=0.05,
+    )
+
+
+def _ordered_blocks(place: Path, blocks: int) -> None:
+    draw = np.random.default_rng(1)
+    table: fuse.Table | None = None
+    for first in range(0, blocks, LOOKUP_BLOCKS_A_COMMIT):
+        size = min(LOOKUP_BLOCKS_A_COMMIT, blocks - first) * LOOKUP_ROWS
+        start = first * LOOKUP_ROWS
+        rows = pa.table(
+            {
+                "k": np.arange(start, start + size),
+                "a": draw.integers(0, 1_000_000, size),
+                "b": draw.random(size),
+                "c": pa.array(draw.integers(0, 5_000, size)).cast(pa.string()),
+            }
+        )
+        if table is None:
+            properties = {"fuse.block.rows": str(LOOKUP_ROWS)}
+            table = fuse.Table.create(place, rows.schema, cluster_by=["k"], properties=properties)
+        table.append(rows)

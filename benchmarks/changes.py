@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import fuse_stream as fuse
 from benchmarks.measure import Result, in_turn, percentile, seconds
+from fuse_stream.spark.read_stream import read_stream
 from fuse_stream.table.handle import Table
 
 ARRIVING = 10_000
@@ -91,8 +92,11 @@ def feed(spark: SparkSession, work: Path, *, size: int, runs: int) -> list[Resul
     files = [table.metadata.store.location(f"_b/{block.id}_v1.parquet") for block in table.blocks()]
 
     def ours() -> None:
-        reader = spark.read.format("fuse").option("feed", "changes").option("startingVersion", 3)
-        reader.load(str(path)).write.format("noop").mode("overwrite").save()
+        checkpoint = work / "ck_fed"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        changes = read_stream(spark, str(path), starting_version=3)
+        writer = changes.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
     def theirs() -> None:
         spark.read.parquet(*files).write.format("noop").mode("overwrite").save()

@@ -63,6 +63,7 @@ class Sizes:
     compactions: list[tuple[int, int]]
     """Pairs of a block count and the rows per block."""
     blocks: int
+    lookup_blocks: int
     keyed: list[int]
     """The rows of the tables that are upserted into."""
     sequenced: list[int]
@@ -83,6 +84,7 @@ FULL = Sizes(
     tiny_batches=100,
     compactions=[(500, 2_000), (50, 100_000)],
     blocks=100_000,
+    lookup_blocks=1000,
     keyed=[1_000_000, 10_000_000],
     sequenced=[1_000_000, 10_000_000],
     event_batches=40,
@@ -100,6 +102,7 @@ QUICK = Sizes(
     tiny_batches=0,
     compactions=[(20, 2_000)],
     blocks=2000,
+    lookup_blocks=20,
     keyed=[100_000],
     sequenced=[100_000],
     event_batches=6,
@@ -151,7 +154,10 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         "deleted-rows": lambda: batch.deleted_rows(
             _session(), copies(flights, sizes.copies), work, runs=sizes.runs
         ),
-        "lookup": lambda: [batch.lookup(_session(), rows, work, runs=sizes.runs)],
+        "lookup": lambda: [
+            batch.lookup(_session(), rows, work, runs=sizes.runs),
+            batch.late_lookup(_session(), work, blocks=sizes.lookup_blocks, runs=sizes.runs),
+        ],
         "micro-batches": lambda: streams.micro_batches(
             _session(), small_files(sizes.batches), work, runs=sizes.stream_runs
         ),

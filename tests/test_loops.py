@@ -103,7 +103,7 @@ LOOPS = {
     "optimizer/worker.py run": "until it is stopped; it waits `MIN_PAUSE_US` for each table",
     "spark/identity.py find_offsets": SHRINKS,
     "spark/where.py read_condition": "it counts what is asked of one text",
-    "spark/where.py _uncast": "it goes down a tree that was parsed",
+    "spark/expression_tree.py _uncast": "it goes down a tree that was parsed",
     "spark/format_read.py partitions": "the end that is read up to was fixed before",
     "storage/adapters.py _walk": "it goes down a folder",
     "storage/secrets.py causes": "each error once",

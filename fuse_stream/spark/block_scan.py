@@ -1,9 +1,8 @@
 """Read blocks as Parquet files, through Spark's own reader.
 
 Rules:
-- Segments name all that Spark must know of a file; nothing is listed. So that a missing block or a
-  store without access is found before tasks start, local files are looked for here; of others the
-  first one.
+- Segments name all that Spark must know of a file; nothing is listed. On a remote store the first
+  block is looked for, so that a store without access is found before tasks start.
 - Columns are found by id, not by name. Reader options cannot switch that on, so the files are
   resolved in a session of their own, and the analyzed plan is moved to the user's session.
 - The plan runs in the user's session: its time zone, its shuffles, its cache.
@@ -13,36 +12,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from fuse_stream.errors import CorruptObjectError, UnsupportedStorageError
-from fuse_stream.format.layout import block_key
-from fuse_stream.format.records import Block, ColumnStats
+from fuse_stream.errors import (
+    InvalidInputError,
+    UnsupportedStorageError,
+)
+from fuse_stream.format.records import ColumnStats
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.spark.block_list import BlockFile, BlockList, BlocksOfAKind, missing_block
 from fuse_stream.spark.hidden_rows import (
-    HiddenRows,
+    NOTHING_HIDDEN,
     first_words,
     fits_plan,
-    place_of,
     without_hidden,
 )
-from fuse_stream.spark.jvm.file_scan import Constant, ScannedFile, hadoop_path, scan_files
+from fuse_stream.spark.jvm.file_scan import (
+    ROW_INDEX,
+    Constant,
+    FileListing,
+    ScannedFile,
+    hadoop_name,
+    scan_files,
+)
 from fuse_stream.spark.jvm.proxies import jvm_of, scala_seq
 from fuse_stream.spark.types import quoted, spark_schema, unused_name
-from fuse_stream.storage.base import Store
+from fuse_stream.spark.where import read_filters
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 FIELD_ID = "parquet.field.id"
 
-_FIRST_WORD = "_fuse_first_word"
+_FIRST_WORD, _FILE = "_fuse_first_word", "_fuse_file"
 
 _FLOATS = frozenset({"float", "double"})
 
@@ -77,45 +83,18 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockFile:
-    """The file of a block, and which of its rows are read."""
-
-    location: str
-    byte_count: int
-    hidden: HiddenRows | None
-    """None if all rows are read."""
-    constants: tuple[int | str, ...] = ()
-    """The values of the scan's constants in all rows."""
-
-
-def block_file(store: Store, block: Block, constants: tuple[int | str, ...] = ()) -> BlockFile:
-    """Return the file of a block of the table in `store`."""
-    hidden = block.hidden
-    return BlockFile(
-        location=store.location(block_key(block.id, block.origin)),
-        byte_count=block.file_size,
-        hidden=None if hidden is None else HiddenRows(row_count=block.row_count, hidden=hidden),
-        constants=constants,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockScan:
     """A scan of blocks by Spark's Parquet reader."""
 
     schema: Schema
     """The columns to read, with their ids in the files."""
-    blocks: Sequence[BlockFile]
+    blocks: BlockList
     options: Mapping[str, str]
-    """The reader's; see `UnsafeFilters`."""
+    """The reader's; see `filter_options`."""
     constants: tuple[Constant, ...] = ()
     places: tuple[str, str] | None = None
     """The names of two more columns: of a row's file, and of the row's position there, from 0."""
     is_streaming: bool = False
-
-    @property
-    def is_local(self) -> bool:
-        return bool(self.blocks) and "://" not in self.blocks[0].location
 
 
 def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
@@ -124,125 +103,155 @@ def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
     Its columns are those of the schema, with their ids, then the constants, then the places.
 
     Raises:
-        CorruptObjectError: a block is missing.
+        CorruptObjectError: a deletion file, or a segment whose blocks hide rows, is missing or
+            damaged.
+        InvalidInputError: a column has a name that Spark's reader gives a meaning.
         UnsupportedStorageError: Spark has no file system for this store.
     """
+    if ROW_INDEX in scan.schema.names():
+        raise InvalidInputError(
+            "Spark's Parquet reader fills a column of this name itself: leave it out of columns, "
+            'or read with spark.read.format("fuse")',
+            column=ROW_INDEX,
+        )
     jvm = jvm_of(spark)
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    reader = reader_session(jvm, user, LOCAL_SETTINGS if scan.is_local else {})
-    _check_present(jvm, reader, scan)
-    parts = [scan.blocks]
-    if not fits_plan([block.hidden for block in scan.blocks]):
-        # The join reads its rows without the user's filters.
-        whole = [block for block in scan.blocks if block.hidden is None]
-        parts = [whole, [block for block in scan.blocks if block.hidden is not None]]
-    rows = [_shown(spark, reader, scan, blocks) for blocks in parts]
-    analyzed = reduce(lambda some, more: some.union(more), rows).queryExecution().analyzed()
+    is_local = "://" not in scan.blocks.folder
+    reader = reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
+    if not is_local:
+        _file_system(jvm, reader, scan.blocks.folder)
+    hiding = scan.blocks.hiding()
+    if not hiding:
+        found = _scanned(spark, reader, scan, scan.blocks, [])
+    elif fits_plan([block.hidden for block in hiding if block.hidden is not None]):
+        found = _scanned(spark, reader, scan, scan.blocks, hiding)
+    else:  # a join reads its rows without the user's filters
+        whole = _scanned(spark, reader, scan, BlocksOfAKind(scan.blocks, is_hiding=False), [])
+        others = BlocksOfAKind(scan.blocks, is_hiding=True)
+        found = whole.union(_scanned(spark, reader, scan, others, hiding))
+    analyzed = found.queryExecution().analyzed()
     return jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed)
 
 
-def _shown(
-    spark: SparkSession, reader: JavaObject, scan: BlockScan, blocks: Sequence[BlockFile]
+def _scanned(
+    spark: SparkSession,
+    reader: JavaObject,
+    scan: BlockScan,
+    blocks: BlockList,
+    hiding: Sequence[BlockFile],
 ) -> Any:
     """Return the rows of some blocks of a scan, in the session `reader`."""
     jvm = jvm_of(spark)
     names = [*scan.schema.names(), *(each.name for each in scan.constants)]
-    first_word = unused_name(_FIRST_WORD, names)
-    hidden = [block.hidden for block in blocks]
-    files = [
-        ScannedFile(
-            location=block.location,
-            byte_count=block.byte_count,
-            constants=(*block.constants, start),
-        )
-        for block, start in zip(blocks, first_words(hidden), strict=True)
-    ]
+    first_word, file = (unused_name(name, names) for name in (_FIRST_WORD, _FILE))
+    fields, constants = struct_of(scan.schema), [*scan.constants]
+    if scan.places is not None or hiding:
+        fields.add(ROW_INDEX, "long")
+    if scan.places is not None:
+        constants.append(Constant(name=file, type="string"))
+    if hiding:
+        constants.append(Constant(name=first_word, type="long"))
+    hidden = [block.hidden for block in hiding if block.hidden is not None]
+    starts = dict(zip((block.key for block in hiding), first_words(hidden), strict=True))
+
+    def constants_of(block: BlockFile) -> tuple[int | str, ...]:
+        name = () if scan.places is None else (block.location.rpartition("/")[2],)
+        start = (starts.get(block.key, NOTHING_HIDDEN),) if hiding else ()
+        return (*block.constants, *name, *start)
+
+    def find(filters: JavaObject) -> list[ScannedFile]:
+        found = blocks.matching(read_filters(filters, scan.schema))
+        _check_first(jvm, reader, found)
+        return [
+            ScannedFile(
+                location=block.location,
+                byte_count=block.byte_count,
+                constants=constants_of(block),
+            )
+            for block in found
+        ]
+
+    listing = FileListing(find=find, byte_count=blocks.byte_count, identity=blocks.identity)
     rows = scan_files(
         spark,
         reader,
-        files,
-        fields=reader.parseDataType(struct_of(scan.schema).json()),
-        constants=(*scan.constants, Constant(name=first_word, type="long")),
+        listing,
+        fields=reader.parseDataType(fields.json()),
+        constants=constants,
         options=scan.options,
         is_streaming=scan.is_streaming,
     )
+    shown = rows
+    if hidden:
+        start, row = (rows.col(quoted(name)) for name in (first_word, ROW_INDEX))
+        shown = without_hidden(spark, rows, start, row, hidden)
+    columns = columns_of(jvm, names)
     if scan.places is not None:
-        for name, place in zip(scan.places, place_of(rows), strict=True):
-            rows = rows.withColumn(name, place)
-        names += scan.places
-    shown = without_hidden(spark, rows, rows.col(quoted(first_word)), hidden)
-    return shown.select(scala_seq(jvm, columns_of(jvm, names).values()))
+        for name, place in zip(scan.places, (file, ROW_INDEX), strict=True):
+            columns[name] = getattr(columns_of(jvm, [place])[place], "as")(name)
+    return shown.select(scala_seq(jvm, columns.values()))
 
 
-def _check_present(jvm: Any, reader: JavaObject, scan: BlockScan) -> None:
-    """Raise if a block is missing, as far as that is known without a request for each."""
-    if scan.is_local:
-        for block in scan.blocks:
-            if not Path(block.location).exists():
-                raise _missing(block.location)
+def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> None:
+    """Raise if the first block on a remote store is missing or cannot be read."""
+    first = next((block for block in blocks if "://" in block.location), None)
+    if first is None:
         return
-    for block in scan.blocks[:1]:
-        path = hadoop_path(jvm, block.location)
-        try:
-            files = path.getFileSystem(reader.sessionState().newHadoopConf())
-            is_there = files.exists(path)
-        except Py4JJavaError as error:
-            raise UnsupportedStorageError(
-                "Spark's own reader cannot open this store: give Spark the store's file system "
-                '(its jar and its settings), or read with spark.read.format("fuse")',
-                location=block.location,
-            ) from error
-        if not is_there:
-            raise _missing(block.location)
+    files = _file_system(jvm, reader, first.location)
+    try:
+        is_there = files.exists(jvm.org.apache.hadoop.fs.Path(hadoop_name(first.location)))
+    except Py4JJavaError as error:
+        raise _unreadable(first.location) from error
+    if not is_there:
+        raise missing_block(first)
 
 
-def _missing(location: str) -> CorruptObjectError:
-    return CorruptObjectError(
-        "a block is missing: fuse-stream fsck on this path shows what else is, and which versions "
-        "still work",
+def _file_system(jvm: Any, reader: JavaObject, location: str) -> Any:
+    """Return Hadoop's file system of a location; it is not asked for anything."""
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(hadoop_name(location))
+        return path.getFileSystem(reader.sessionState().newHadoopConf())
+    except Py4JJavaError as error:
+        raise _unreadable(location) from error
+
+
+def _unreadable(location: str) -> UnsupportedStorageError:
+    return UnsupportedStorageError(
+        "Spark's own reader cannot open this store: give Spark the store's file system "
+        '(its jar and its settings), or read with spark.read.format("fuse")',
         location=location,
     )
 
 
-class UnsafeFilters:
-    """Finds the filters of Parquet's reader that would lose rows of the blocks to read."""
+def filter_options(
+    schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats] | None
+) -> dict[str, str]:
+    """Return the options that switch off the filters of Parquet's reader that would lose rows.
 
-    def __init__(
-        self, schema: Schema, table: Schema, table_stats: Mapping[int, ColumnStats] | None
-    ) -> None:
-        """Look at blocks for a scan of `schema`; without statistics, any value may be there."""
-        floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
-        bounded = frozenset(() if table_stats is None else schema.bounded_ids.values())
-        table_stats = table_stats or {}
-        is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
-        known = {
-            leaf.column.id: table_stats[leaf.column.id]
-            for leaf in floats
-            if leaf.column.id in bounded and leaf.column.id in table_stats
-        }
-        # A value that the table's statistics exclude is in no block.
-        self._nan_in = [leaf for leaf, stats in known.items() if stats.nan_count]
-        self._zero_in = [leaf for leaf, stats in known.items() if _may_hold_zero(stats)]
-        self._nan = self._zero = is_unknown
-        self._dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
-
-    def add(self, block: Block) -> None:
-        stats = block.col_stats
-        if not self._nan:
-            self._nan = any(stats[leaf].nan_count for leaf in self._nan_in if leaf in stats)
-        if not self._zero:
-            self._zero = any(_may_hold_zero(stats[leaf]) for leaf in self._zero_in if leaf in stats)
-
-    def reader_options(self) -> dict[str, str]:
-        options = {}
-        # Parquet's bounds leave NaN out: `x > 1` would lose rows, as NaN is the greatest in Spark.
-        if self._nan:
-            options["parquet.filter.stats.enabled"] = "false"
-        # Its dictionaries distinguish -0.0 from 0.0: `x = 0` would lose rows; Spark takes them for
-        # equal. And it finds a dictionary by the path with dots: for column `a.b`, field b of a.
-        if self._zero or self._dotted:
-            options["parquet.filter.dictionary.enabled"] = "false"
-        return options
+    Args:
+        schema: the columns to read.
+        table: all columns of the table.
+        table_stats: of all blocks to read; without them, any value may be there.
+    """
+    floats = [leaf for leaf in schema.leaves() if leaf.column.type in _FLOATS]
+    bounded = frozenset(() if table_stats is None else schema.bounded_ids.values())
+    table_stats = table_stats or {}
+    is_unknown = any(not (leaf.repeated or leaf.column.id in bounded) for leaf in floats)
+    known = [
+        table_stats[leaf.column.id]
+        for leaf in floats
+        if leaf.column.id in bounded and leaf.column.id in table_stats
+    ]
+    options = {}
+    # Parquet's bounds leave NaN out: `x > 1` would lose rows, as NaN is the greatest in Spark.
+    if is_unknown or any(stats.nan_count for stats in known):
+        options["parquet.filter.stats.enabled"] = "false"
+    # Its dictionaries distinguish -0.0 from 0.0: `x = 0` would lose rows; Spark takes them for
+    # equal. And it finds a dictionary by the path with dots: for column `a.b`, field b of a.
+    is_dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
+    if is_unknown or is_dotted or any(map(_may_hold_zero, known)):
+        options["parquet.filter.dictionary.enabled"] = "false"
+    return options
 
 
 def _may_hold_zero(stats: ColumnStats) -> bool:
@@ -310,4 +319,5 @@ def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
 def columns_of(jvm: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return columns by their names."""
     # Not those of a Dataset, which compares case as the thread's session does.
-    return {name: jvm.org.apache.spark.sql.functions.col(quoted(name)) for name in names}
+    col = jvm.org.apache.spark.sql.functions.col
+    return {name: col(quoted(name)) for name in names}

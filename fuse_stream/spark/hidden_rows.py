@@ -3,8 +3,8 @@
 Rules:
 - The filter is a part of the scan's generated code: it tests one bit for each row.
 - Each file has a constant: the index of its first word of bits. Within the file a bit is found by
-  the position of the row, Spark's `_metadata.row_index`. It counts from the start of the file, also
-  if several tasks read parts of one file.
+  the position of the row, which counts from the start of the file, also if several tasks read parts
+  of it.
 - The bits of many rows would make each task large. They are broadcast as a table, with one row for
   each file, and joined by the constant.
 - A predicate of the user is never evaluated for a hidden row: it might raise. Beside the filter,
@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,50 +54,47 @@ class HiddenRows:
         return np.packbits(bits, bitorder="little").view("<i8")
 
 
-def first_words(files: Sequence[HiddenRows | None]) -> list[int]:
-    """Return the constant of each file; None is a file of which all rows are read."""
-    starts, at = [], 0
-    for file in files:
-        starts.append(NOTHING_HIDDEN if file is None else at)
-        at += 0 if file is None else file.word_count
-    return starts
+def first_words(files: Sequence[HiddenRows]) -> list[int]:
+    """Return the constant of each file."""
+    return [0, *itertools.accumulate(file.word_count for file in files)][: len(files)]
 
 
-def fits_plan(files: Sequence[HiddenRows | None]) -> bool:
+def fits_plan(files: Sequence[HiddenRows]) -> bool:
     """True if the bits of the files are a part of the plan; else they are joined."""
-    return sum(file.word_count for file in files if file is not None) <= MOST_WORDS
+    return sum(file.word_count for file in files) <= MOST_WORDS
 
 
 def without_hidden(
-    spark: SparkSession, rows: Any, start: Any, files: Sequence[HiddenRows | None]
+    spark: SparkSession, rows: Any, start: Any, row: Any, files: Sequence[HiddenRows]
 ) -> Any:
     """Return a Dataset of the JVM without the hidden rows of the files that it reads.
 
     Args:
         spark: a classic session.
         rows: the Dataset that reads the files. Its session compares names with their case.
-        start: its column with the constant of a row's file.
-        files: the hidden rows of the files, from which `first_words` made these constants. If they
-            do not fit into the plan, all files must have some.
+        start: its column with the constant of a row's file: that of `first_words`, or
+            `NOTHING_HIDDEN`. If the bits do not fit into the plan, each file must have some.
+        row: its column with the position of a row in its file.
+        files: the files that hide rows.
     """
-    hiding = [file for file in files if file is not None]
-    if not hiding:
-        return rows
-    if fits_plan(hiding):
-        return _filtered(spark, rows, start, hiding)
-    return _joined(spark, rows, start, hiding)
+    if fits_plan(files):
+        return _filtered(spark, rows, start, row, files)
+    return _joined(spark, rows, start, row, files)
 
 
-def _filtered(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
+def _filtered(
+    spark: SparkSession, rows: Any, start: Any, row: Any, hiding: Sequence[HiddenRows]
+) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     sql = jvm.org.apache.spark.sql.functions
     words = _array(jvm, np.concatenate([file.words() for file in hiding]))
-    _, row = place_of(rows)
     is_whole = start.lt(sql.lit(0))
     return rows.filter(getattr(is_whole, "or")(_is_shown(sql, words, start, row)))
 
 
-def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
+def _joined(
+    spark: SparkSession, rows: Any, start: Any, row: Any, hiding: Sequence[HiddenRows]
+) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - the same
     sql = jvm.org.apache.spark.sql.functions
     names = list(rows.columns())
@@ -108,19 +106,11 @@ def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenR
         }
     )
     bits = spark.createDataFrame(table)._jdf  # noqa: SLF001 - the same
-    _, row = place_of(rows)
     both = rows.join(sql.broadcast(bits), start.equalTo(bits.col(key)))
     shown = both.filter(_is_shown(sql, bits.col(value), sql.lit(0), row))
     # Always true, but not deterministic: Spark moves no predicate of the user below it.
     shown = shown.filter(sql.monotonically_increasing_id().geq(sql.lit(0)))
     return shown.select(scala_seq(jvm, (sql.col(quoted(column)) for column in names)))
-
-
-def place_of(files: Any) -> tuple[Any, Any]:
-    """Return the columns of the name of a row's file, and of the row's position in the file."""
-    # Not by the name `_metadata`: the table may have a column of this name.
-    metadata = files.metadataColumn("_metadata")
-    return metadata.getField("file_name"), metadata.getField("row_index")
 
 
 def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:

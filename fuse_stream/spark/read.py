@@ -1,6 +1,7 @@
 """Read a snapshot as a DataFrame, through Spark's own Parquet reader.
 
-Segments and blocks are pruned here; Spark reads the remaining blocks as files (`block_scan`).
+Spark's planner asks for the blocks that its filters need (`block_list`), and reads these as files
+(`block_scan`).
 
 On Spark Connect, the rows come through `format("fuse")`. There Spark's resolved predicate cannot be
 read. The format reads a predicate as in ANSI mode, so it gets the predicate only if the session's
@@ -18,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from fuse_stream.errors import CorruptObjectError, InvalidInputError
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, pin
 from fuse_stream.format.records import Snapshot
@@ -26,13 +27,12 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.reading.scan import Selection, prune, select
+from fuse_stream.reading.scan import Selection, select
+from fuse_stream.spark.block_list import SnapshotBlocks
 from fuse_stream.spark.block_scan import (
-    BlockFile,
     BlockScan,
-    UnsafeFilters,
-    block_file,
     columns_of,
+    filter_options,
     plain_columns,
     read_blocks,
 )
@@ -143,22 +143,13 @@ def _read(
     *,
     with_places: bool,
 ) -> Any:
-    blocks: list[BlockFile] = []
-    unsafe = UnsafeFilters(selection.read, snapshot.schema, snapshot.summary.col_stats)
-    for block in prune(metadata, snapshot, selection):  # the records are large: not kept
-        blocks.append(block_file(metadata.store, block))
-        unsafe.add(block)
-    try:
-        scan = BlockScan(
-            schema=selection.read,
-            blocks=blocks,
-            options=unsafe.reader_options(),
-            places=(FILE, ROW) if with_places else None,
-        )
-        return read_blocks(spark, scan)
-    except CorruptObjectError as error:
-        error.context.update(path=metadata.store.url, version=snapshot.version)
-        raise
+    scan = BlockScan(
+        schema=selection.read,
+        blocks=SnapshotBlocks(metadata, snapshot, selection),
+        options=filter_options(selection.read, snapshot.schema, snapshot.summary.col_stats),
+        places=(FILE, ROW) if with_places else None,
+    )
+    return read_blocks(spark, scan)
 
 
 def _named(spark: SparkSession, rows: Any, names: Sequence[str]) -> DataFrame:

@@ -1,35 +1,33 @@
-"""A predicate that Spark's analyser has resolved, and the bound of it that statistics can answer.
+"""A predicate that Spark has resolved, and the bound of it that statistics can answer.
 
-Settings decide what a text means: ANSI mode, escapes, quotes, the type of TIMESTAMP, case, `${…}`.
-Spark resolves the text under all of them; this module reads the resolved tree, never the text.
+It is the condition of a read, or the filters with which Spark's planner asks for files. Settings
+decide what a text means: ANSI mode, escapes, quotes, the type of TIMESTAMP, case, `${…}`. Spark
+resolves the text under all of them; this module reads the resolved tree, never the text.
 
 Rules:
 - The bound is loose: every row that Spark's filter keeps satisfies it.
 - The text is parsed once, for pruning and for Spark's filter: `TIMESTAMP 'now'` is one time.
 - Other expressions (functions, arithmetic, subqueries) prune nothing. Spark filters by them.
-- A literal is cast as in ANSI mode. If that fails, other modes may give another value, and the
-  comparison prunes nothing; if it succeeds, all modes agree.
+- A comparison with a literal that ANSI mode refuses to cast prunes nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.records import Value
-from fuse_stream.format.schema import NESTED, STRUCT, Column, Schema, decimal_of
+from fuse_stream.format.schema import Schema
 from fuse_stream.predicate.bound import (
     Bound,
     BoundAnd,
-    BoundColumn,
     BoundCompare,
     BoundConstant,
     BoundIsNull,
@@ -41,188 +39,24 @@ from fuse_stream.predicate.bound import (
 from fuse_stream.predicate.casts import (
     beyond_longs,
     cast_literal,
-    common_type,
     compare_any,
     compare_as,
-    digits_of,
 )
 from fuse_stream.predicate.times import zone_of
 from fuse_stream.predicate.tree import Literal, Op
 from fuse_stream.spark.collect import SPARK_ERRORS
+from fuse_stream.spark.expression_tree import CastColumn, Leaves, Node, literals_of, parse_tree
 from fuse_stream.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-_PACKAGE = "org.apache.spark.sql.catalyst.expressions."
-_REPLACEMENT = "\ufffd"
-_ASKED = frozenset({"timestamp", "binary"})
-"""Types of literals that must be read from the JVM: the tree shows times without zone, no bytes."""
-_IN_TREE = frozenset({"boolean", "string", "date", "float", "double"})
-_NO_ZONE = "UTC"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One of Spark's expressions."""
-
-    name: str
-    """The name of its class."""
-    fields: dict[str, Any]
-    children: tuple[Node, ...]
-    position: int
-    """Its index in the tree, depth first, from 0."""
-    height: int
-
-
-def parse_tree(tree: str) -> tuple[Node, list[Node]]:
-    """Return the root and all nodes of a tree in the form of Spark's `toJSON`."""
-    pending: list[Node] = []
-    nodes: list[Node] = []
-    listed = orjson.loads(tree)
-    for position in range(len(listed) - 1, -1, -1):  # a parent precedes its children
-        fields = listed[position]
-        children = tuple(pending.pop() for _ in range(fields["num-children"]))
-        node = Node(
-            name=fields["class"].removeprefix(_PACKAGE),
-            fields=fields,
-            children=children,
-            position=position,
-            height=1 + max((child.height for child in children), default=0),
-        )
-        pending.append(node)
-        nodes.append(node)
-    return pending[0], nodes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CastColumn:
-    """A column, and the type that it is cast to; its own type if it is not cast."""
-
-    column: BoundColumn
-    type: str
-    zone: tzinfo
-    """The zone of the cast."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaves:
-    """Reads the columns and literals of one tree."""
-
-    schema: Schema
-    literal_at: Callable[[int], object]
-    """Returns the value of the literal at a position; None if it is not known."""
-    common: Node | None = None
-    """The expression that a `CommonExpressionRef` refers to."""
-
-    def top_column(self, name: str) -> Column | None:
-        """Return the table's column for an attribute's name; None if it is not the table's."""
-        # The name has the case of the predicate's text; Spark found exactly one column for it.
-        folded = name.lower()
-        for is_same in (lambda item: item.name == name, lambda item: item.name.lower() == folded):
-            if found := next(filter(is_same, self.schema.columns), None):
-                return found
-        return None
-
-    def column(self, node: Node, *, nested: bool = False) -> CastColumn | None:
-        """Return a node's column; None unless it is a column or a cast of one that keeps order.
-
-        Lists, maps and structs are returned only if `nested`.
-        """
-        casts, node = _uncast(node)
-        if node.name == "CommonExpressionRef" and self.common is not None:
-            inner, node = _uncast(self.common)
-            casts += inner
-        named = self._named(node)
-        if named is None or (named[1].type in NESTED and not nested):
-            return None
-        path, column = named
-        found: CastColumn | None = CastColumn(
-            column=BoundColumn(path=path, type=column.type),
-            type=column.type,
-            zone=zone_of(_NO_ZONE),
-        )
-        for cast in reversed(casts):
-            found = found and _cast_column(found, cast)
-        return found
-
-    def literal(self, node: Node) -> Literal | None:
-        """Return a node's literal, with its casts done; None for other expressions.
-
-        Raises:
-            InvalidInputError: ANSI mode refuses the cast, or it is not supported here.
-        """
-        if node.name == "Cast":
-            inner = self.literal(node.children[0])
-            return inner and _cast_literal(inner, node)
-        if node.name != "Literal":
-            return None
-        type_name, value = _type_of(node), node.fields["value"]
-        if value is None:
-            return Literal(value=None, type=type_name)
-        if type_name in _ASKED:
-            exact = self.literal_at(node.position)
-            return Literal(value=exact, type=type_name) if isinstance(exact, int | bytes) else None
-        if type_name == "timestamp_ntz":
-            return Literal(value=int(value), type=type_name)
-        if (type_name in _IN_TREE or digits_of(type_name)) and _REPLACEMENT not in value:
-            text = Literal(value=value, type="string")
-            return Literal(value=cast_literal(text, type_name, zone_of(_NO_ZONE)), type=type_name)
-        return None
-
-    def _named(self, node: Node) -> tuple[tuple[str, ...], Column] | None:
-        if node.name == "AttributeReference":
-            column = self.top_column(node.fields["name"])
-            return None if column is None else ((column.name,), column)
-        if node.name != "GetStructField":
-            return None
-        parent = self._named(node.children[0])
-        if parent is None or parent[1].type != STRUCT:
-            return None
-        child = parent[1].children[node.fields["ordinal"]]
-        return (*parent[0], child.name), child
-
-
-def _uncast(node: Node) -> tuple[list[Node], Node]:
-    """Return the casts around an expression, outermost first, and the expression itself."""
-    casts = []
-    while node.name == "Cast":
-        casts.append(node)
-        node = node.children[0]
-    return casts, node
-
-
-def _cast_column(found: CastColumn, cast: Node) -> CastColumn | None:
-    """Return the column with one more cast; None if the casts may not keep order."""
-    own, to = found.column.type, _type_of(cast)
-    if found.type == own:
-        in_order = common_type([own, to]) == to or bool(digits_of(own) and decimal_of(to))
-    else:  # a second cast: the first one must have kept every value
-        exact = decimal_of(found.type) and common_type([own, found.type]) == found.type
-        in_order = bool(exact and decimal_of(to))
-    return CastColumn(column=found.column, type=to, zone=_zone_of(cast)) if in_order else None
-
-
-def _cast_literal(inner: Literal, cast: Node) -> Literal:
-    type_name = _type_of(cast)
-    if inner.value is None or inner.type == type_name:
-        return Literal(value=inner.value, type=type_name)
-    return Literal(value=cast_literal(inner, type_name, _zone_of(cast)), type=type_name)
-
-
-def _zone_of(cast: Node) -> tzinfo:
-    return zone_of(cast.fields.get("timeZoneId") or _NO_ZONE)
-
-
-def _type_of(node: Node) -> str:
-    data_type = node.fields["dataType"]
-    return data_type if isinstance(data_type, str) else ""  # lists, maps and structs are objects
-
-
 MAX_HEIGHT = 64
 """The greatest height of a node that is read; Spark balances long chains of AND and OR."""
 MAX_ASKED = 256
 """The most nodes that are read from the JVM: each takes several calls."""
+MAX_LISTED = 64
+"""The most values of Spark's sets of literals that are compared one by one with each block."""
 
 _OPS = {
     "EqualTo": Op.EQ,
@@ -318,6 +152,20 @@ def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> 
     )
 
 
+def read_filters(filters: Any, schema: Schema) -> Bound | None:
+    """Return the bound of a sequence of Spark's expressions that all hold; None if none is known.
+
+    Their attributes have the names of the columns of `schema`.
+    """
+    found = []
+    for at in range(filters.size()):
+        expression = filters.apply(at)
+        condition = read_condition(expression.toJSON(), schema, expression.apply)
+        if not isinstance(condition.bound, BoundConstant):
+            found.append(condition.bound)
+    return BoundAnd(operands=tuple(found)) if found else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     leaves: Leaves
@@ -335,6 +183,8 @@ class _Reader:
             return _all_of(BoundOr, map(self.loose, node.children))
         if (body := _between(node)) and self.leaves.common is None:
             return self._within(node).loose(body)
+        if node.name == "InSet":
+            return self._within_set(node)
         return self.exact(node)
 
     def exact(self, node: Node) -> Bound | None:
@@ -377,16 +227,17 @@ class _Reader:
             case "IsNull" | "IsNotNull":
                 found = self._is_null(self.leaves.column(node.children[0], nested=True))
                 return found if node.name == "IsNull" else found and BoundNot(operand=found)
-            case "In":
-                return self._in(node)
-            case "Like":
-                return self._like(node)
-            case "EqualNullSafe":
-                return self._null_safe(node)
             case _ if node.name in _OPS:
                 return self._comparison(node)
             case _:
-                return None
+                tests = {
+                    "In": self._in,
+                    "InSet": self._in_set,
+                    "Like": self._like,
+                    "StartsWith": self._starts_with,
+                    "EqualNullSafe": self._null_safe,
+                }
+                return tests[node.name](node) if node.name in tests else None
 
     def _comparison(self, node: Node) -> Bound | None:
         op = _OPS[node.name]
@@ -424,11 +275,39 @@ class _Reader:
         known = [item for item in literals if item is not None]
         if column is None or len(known) < len(literals):
             return None
-        if any(item.type != column.type for item in known):
+        is_alike = all(item.type == column.type for item in known)
+        return _any_of(column, known) if is_alike else None
+
+    def _in_set(self, node: Node) -> Bound | None:
+        found = self._set_of(node)
+        return None if found is None or len(found[1]) > MAX_LISTED else _any_of(*found)
+
+    def _within_set(self, node: Node) -> Bound | None:
+        """Return a loose bound of a set: of a large one, that the value is between its ends."""
+        found = self._set_of(node)
+        if found is None:
             return None
-        values = [_value(item) for item in known if item.value is not None]
-        with_null = len(values) < len(known)
-        return compare_any(column.column, values, column.type, column.zone, with_null=with_null)
+        column, literals = found
+        values = [item for item in literals if item.value is not None]
+        if len(literals) <= MAX_LISTED or not values:
+            return _any_of(column, literals)
+        in_order = sorted(values, key=lambda item: item.value)  # type: ignore[arg-type, return-value]  # of one type
+        ends = (Op.GE, in_order[0]), (Op.LE, in_order[-1])
+        return BoundAnd(operands=tuple(_compare(column, op, end) for op, end in ends))
+
+    def _set_of(self, node: Node) -> tuple[CastColumn, list[Literal]] | None:
+        column, found = self.leaves.column(node.children[0]), self.ask(node.position)
+        literals = (
+            None if column is None or found is None else literals_of(found.hset(), column.type)
+        )
+        return None if column is None or literals is None else (column, literals)
+
+    def _starts_with(self, node: Node) -> Bound | None:
+        sides = self._sides(*node.children)
+        if sides is None or sides[0].column.type != "string" or sides[1].value is None:
+            return None
+        prefix = re.sub(r"([\\%_])", r"\\\1", str(sides[1].value))
+        return BoundLike(column=sides[0].column, pattern=translate_like(f"{prefix}%", "\\"))
 
     def _like(self, node: Node) -> Bound | None:
         sides = self._sides(*node.children)
@@ -462,6 +341,12 @@ def _compare(column: CastColumn, op: Op, literal: Literal) -> Bound:
     if (always := beyond_longs(column.column, op, literal.value)) is not None:
         return BoundConstant(value=always)
     return compare_as(column.column, op, _value(literal), column.type, column.zone)
+
+
+def _any_of(column: CastColumn, literals: list[Literal]) -> Bound:
+    values = [_value(item) for item in literals if item.value is not None]
+    with_null = len(values) < len(literals)
+    return compare_any(column.column, values, column.type, column.zone, with_null=with_null)
 
 
 def _value(literal: Literal) -> Value:

@@ -1,16 +1,18 @@
-"""Scan known Parquet files by Spark's own reader. Spark lists no folder and asks for no file.
+"""Scan Parquet files by Spark's own reader. Spark lists no folder: it asks for the files to read.
 
-Each file has constants: columns with one value for all rows of the file. They reach Spark as the
-columns of a partition of a table, with one partition for all files that have the same constants. So
-one scan reads files that differ in what their rows are, and Spark splits all of them into tasks.
+It asks when it plans a query, with the query's filters. Each file has constants: columns with one
+value for all rows of the file. They reach Spark as the columns of a partition of a table, with one
+partition for all files that have the same constants. So one scan reads files that differ in what
+their rows are, and Spark splits all of them into tasks.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
+ROW_INDEX = "_tmp_metadata_row_index"
+"""The name of a column of type `long` that no file has: Spark's reader fills it with the position
+of each row in its file, from 0. Asking for `_metadata.row_index` makes a struct for each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,31 +52,69 @@ class Constant:
     """Spark's name of the type: `long`, `string` or `timestamp`."""
 
 
-class _FileList(Proxy):
-    """A `FileIndex` of known files. For Spark's cache, two with the same files are equal."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileListing:
+    """The files of a scan."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[ScannedFile], schema: Any) -> None:
-        self._files = tuple(files)
+    find: Callable[[JavaObject], Sequence[ScannedFile]]
+    """Returns the files that may hold a row for which Spark's expressions hold. It is called in any
+    thread."""
+    byte_count: int
+    """Of all files, or an estimate."""
+    identity: object
+    """For Spark's cache, two listings whose identities have the same `repr` are one."""
+
+
+class _FileIndex(Proxy):
+    """A `FileIndex` of a listing."""
+
+    def __init__(self, spark: SparkSession, listing: FileListing, schema: Any) -> None:
+        self._listing = listing
+        identity = hashlib.sha256(repr(listing.identity).encode(errors="surrogatepass"))
+        self._name = f"fuse {identity.hexdigest()}"
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
         self._jvm = jvm_of(spark)
         self._schema = schema
-        self._directories = self._make_directories(schema.size())
 
-    def listFiles(self, _partition_filters: Any, _data_filters: Any) -> Any:  # noqa: N802
-        return self._directories
+    def listFiles(self, _partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
+        # Each name in a package is a call of the JVM, so these are looked up once.
+        make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
+        new_row = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow
+        new_path = self._jvm.org.apache.hadoop.fs.Path
+        new_status = self._jvm.org.apache.hadoop.fs.FileStatus
+        found = []
+        files = self._listing.find(data_filters)
+        for constants, run in itertools.groupby(files, key=lambda file: file.constants):
+            statuses = [
+                new_status(
+                    file.byte_count,
+                    False,  # noqa: FBT003 - Java's
+                    1,
+                    _BLOCK_BYTES,
+                    0,
+                    new_path(hadoop_name(file.location)),
+                )
+                for file in run
+            ]
+            row, data = new_row(len(constants)), unsafe_row(constants)
+            row.pointTo(data, len(data))
+            found.append(make(row, self._array(new_status, statuses)))
+        return scala_seq(self._jvm, found)
 
     def rootPaths(self) -> Any:  # noqa: N802
         return scala_seq(self._jvm, ())
 
     def inputFiles(self) -> Any:  # noqa: N802
-        names = [hadoop_path(self._jvm, file.location).toUri().toString() for file in self._files]
+        files = self._listing.find(scala_seq(self._jvm, ()))
+        new_path = self._jvm.org.apache.hadoop.fs.Path
+        names = [new_path(hadoop_name(file.location)).toUri().toString() for file in files]
         return self._array(self._jvm.java.lang.String, names)
 
     def refresh(self) -> None:
         """Do nothing: blocks do not change."""
 
     def sizeInBytes(self) -> int:  # noqa: N802
-        return sum(file.byte_count for file in self._files)
+        return self._listing.byte_count
 
     def partitionSchema(self) -> Any:  # noqa: N802
         return self._schema
@@ -83,31 +126,14 @@ class _FileList(Proxy):
         return False
 
     def toString(self) -> str:  # noqa: N802
-        return "fuse"
+        return self._name
 
     def hashCode(self) -> int:  # noqa: N802
-        return hash(self._files) & 0x7FFF_FFFF
+        return hash(self._name) & 0x7FFF_FFFF
 
-    def equals(self, other: object) -> bool:
-        return isinstance(other, _FileList) and other._files == self._files  # noqa: SLF001
-
-    def _make_directories(self, width: int) -> Any:
-        make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
-        found = []
-        for constants, run in itertools.groupby(self._files, key=lambda file: file.constants):
-            files = self._array(
-                self._jvm.org.apache.hadoop.fs.FileStatus, [self._status(file) for file in run]
-            )
-            row = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(width)
-            data = unsafe_row(constants)
-            row.pointTo(data, len(data))
-            found.append(make(row, files))
-        return scala_seq(self._jvm, found)
-
-    def _status(self, file: ScannedFile) -> Any:
-        path = hadoop_path(self._jvm, file.location)
-        make = self._jvm.org.apache.hadoop.fs.FileStatus
-        return make(file.byte_count, False, 1, _BLOCK_BYTES, 0, path)  # noqa: FBT003 - Java's
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self._name)
 
     def _array(self, of: Any, items: Sequence[Any]) -> Any:
         found = self._gateway.new_array(of, len(items))
@@ -122,20 +148,20 @@ class _FileList(Proxy):
 def scan_files(
     spark: SparkSession,
     reader: JavaObject,
-    files: Sequence[ScannedFile],
+    listing: FileListing,
     *,
     fields: JavaObject,
     constants: Sequence[Constant] = (),
     options: Mapping[str, str],
     is_streaming: bool = False,
 ) -> Any:
-    """Return a Dataset of the JVM with the rows of `files`: the `fields`, then the constants.
+    """Return a Dataset of the JVM with the rows of files: the `fields`, then the constants.
 
     Args:
         spark: a classic session.
         reader: the session of the JVM whose settings the Parquet reader has.
-        files: those to read. A file may be there twice, with other constants.
-        fields: the `StructType` of the JVM with the columns to read.
+        listing: the files to read. A file may be there twice, with other constants.
+        fields: the `StructType` of the JVM with the columns to read, perhaps also `ROW_INDEX`.
         constants: the columns of which each file has a value, in this order.
         options: of the Parquet reader.
         is_streaming: True for the rows of a micro-batch.
@@ -144,7 +170,7 @@ def scan_files(
     sources = jvm.org.apache.spark.sql.execution.datasources
     schema = reader.parseDataType(_struct(constants))
     relation = sources.HadoopFsRelation(
-        _FileList(spark, files, schema),
+        _FileIndex(spark, listing, schema),
         schema,
         fields,
         jvm.scala.Option.empty(),
@@ -156,10 +182,10 @@ def scan_files(
     return jvm.org.apache.spark.sql.classic.Dataset.ofRows(reader, plan)
 
 
-def hadoop_path(jvm: Any, location: str) -> Any:
-    """Return a location as Hadoop's `Path`, in which no character has a meaning."""
+def hadoop_name(location: str) -> str:
+    """Return the text of a location for Hadoop's `Path`, in which no character has a meaning."""
     # Without a scheme the path would be one of `fs.defaultFS`.
-    return jvm.org.apache.hadoop.fs.Path(location if "://" in location else f"file:{location}")
+    return location if "://" in location else f"file:{location}"
 
 
 def unsafe_row(values: Sequence[int | str]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.spark.jvm.file_scan import Constant, scan_files
+from fuse_stream.spark.jvm.file_scan import Constant, FileListing, scan_files
 from fuse_stream.spark.jvm.proxies import jvm_of
 
 TESTED = ("4.2.", "4.3.")
@@ -53,11 +53,12 @@ def _scan_no_file(spark: SparkSession) -> None:
     session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
     fields = session.parseDataType('{"type":"struct","fields":[]}')
     constants = [Constant(name="constant", type="long")]
+    listing = FileListing(find=lambda _filters: [], byte_count=0, identity=None)
     for is_streaming in (False, True):
         rows = scan_files(
             spark,
             session,
-            [],
+            listing,
             fields=fields,
             constants=constants,
             options={},

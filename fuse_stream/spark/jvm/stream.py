@@ -28,11 +28,11 @@ from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
 from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.reading.scan import Selection
+from fuse_stream.spark.block_list import KnownBlocks
 from fuse_stream.spark.block_scan import (
     BlockScan,
-    UnsafeFilters,
-    block_file,
     columns_of,
+    filter_options,
     plain_columns,
     read_blocks,
 )
@@ -206,8 +206,10 @@ class StreamSource(Proxy):
         schema = selection.read
         scan = BlockScan(
             schema=schema,
-            blocks=[block_file(store, each.block, self._marks(each)) for each in pieces],
-            options=UnsafeFilters(schema, schema, None).reader_options(),
+            blocks=KnownBlocks(
+                store, [(each.block, self._marks(each)) for each in pieces], selection
+            ),
+            options=filter_options(schema, schema, None),
             constants=_MARKS if self._is_marked else (),
             is_streaming=True,
         )
