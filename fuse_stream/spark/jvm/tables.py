@@ -107,7 +107,7 @@ class FuseTable(SpeakingProxy):
 
     # ---- SupportsRead, SupportsWrite
 
-    def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+    def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802
         return TableScanBuilder(self._spark, self._loaded.table, self._loaded.snapshot)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
@@ -118,12 +118,12 @@ class FuseTable(SpeakingProxy):
     def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
         return find_predicate(list(predicates)) is not None
 
-    def deleteWhere(self, predicates: Any, *options: Any) -> None:  # noqa: N802
+    def deleteWhere(self, predicates: Any, *_options: Any) -> None:  # noqa: N802
         where = find_predicate(list(predicates))
         assert where is not None  # `canDeleteWhere` has said so
         delete(self._loaded.table.committer, where)
 
-    def truncateTable(self, *options: Any) -> bool:  # noqa: N802
+    def truncateTable(self, *_options: Any) -> bool:  # noqa: N802
         self._loaded.table.delete("true")
         return True
 
