@@ -23,7 +23,7 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.predicate.bound import Bound, BoundAnd
+from fuse_stream.predicate.bound import BoundAnd
 from fuse_stream.reading.scan import Selection, prune
 from fuse_stream.spark.block_scan import (
     LOCAL_SETTINGS,
@@ -39,7 +39,7 @@ from fuse_stream.spark.jvm.file_scan import hadoop_path
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.spark.where import read_condition
+from fuse_stream.spark.where import bound_of
 from fuse_stream.table.handle import Table
 
 _SQL = "org.apache.spark.sql"
@@ -95,7 +95,9 @@ class TableScanBuilder(SpeakingProxy):
         except CorruptObjectError as error:
             error.context.update(path=self._table.location.path, version=self._snapshot.version)
             raise
-        return TableScan(self._jvm, inner, scan, row_count=rows)
+        leaves = sum(1 for _ in schema.leaves())
+        size = sum(block.byte_count for block in blocks) * sum(1 for _ in read.leaves()) // leaves
+        return TableScan(self._jvm, inner, scan, row_count=rows, byte_count=size)
 
     class Java:
         implements = (
@@ -108,11 +110,14 @@ class TableScanBuilder(SpeakingProxy):
 class TableScan(SpeakingProxy):
     """Spark's `ParquetScan` of some blocks; its columns are without the ids of the format."""
 
-    def __init__(self, jvm: Any, inner: Any, scan: BlockScan, *, row_count: int) -> None:
+    def __init__(
+        self, jvm: Any, inner: Any, scan: BlockScan, *, row_count: int, byte_count: int
+    ) -> None:
         self._jvm = jvm
         self._inner = inner
         self._scan = scan
         self._row_count = row_count
+        self._byte_count = byte_count
 
     def readSchema(self) -> Any:  # noqa: N802
         # With the ids, Spark would write them into the user's files.
@@ -142,12 +147,10 @@ class TableScan(SpeakingProxy):
         return mode.PARTITION_DEFINED
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        return _Statistics(
-            self._jvm, self._inner.estimateStatistics().sizeInBytes(), self._row_count
-        )
+        return _Statistics(self._jvm, self._byte_count, self._row_count)
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
-        return self._inner.estimateStatistics().sizeInBytes()
+        return self._jvm.java.util.OptionalLong.of(self._byte_count)
 
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
@@ -193,13 +196,13 @@ class _TableBatch(SpeakingProxy):
 
 
 class _Statistics(SpeakingProxy):
-    def __init__(self, jvm: Any, byte_count: Any, row_count: int) -> None:
+    def __init__(self, jvm: Any, byte_count: int, row_count: int) -> None:
         self._jvm = jvm
         self._byte_count = byte_count
         self._row_count = row_count
 
     def sizeInBytes(self) -> Any:  # noqa: N802
-        return self._byte_count
+        return self._jvm.java.util.OptionalLong.of(self._byte_count)
 
     def numRows(self) -> Any:  # noqa: N802
         return self._jvm.java.util.OptionalLong.of(self._row_count)
@@ -209,11 +212,6 @@ class _Statistics(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Statistics",)
-
-
-def bound_of(expression: Any, schema: Schema) -> Bound:
-    """Return the bound of one of Spark's expressions on rows of a table with `schema`."""
-    return read_condition(expression.toJSON(), schema, expression.apply).bound
 
 
 def parquet_scan(spark: SparkSession, scan: BlockScan, filters: Sequence[Any]) -> Any:
@@ -235,9 +233,7 @@ def parquet_scan(spark: SparkSession, scan: BlockScan, filters: Sequence[Any]) -
     return builder.build()
 
 
-def portable_scan(
-    spark: SparkSession, table: Table, snapshot: Snapshot, columns: Schema
-) -> Any:
+def portable_scan(spark: SparkSession, table: Table, snapshot: Snapshot, columns: Schema) -> Any:
     """Return the scan of a snapshot by `format("fuse")`, which leaves hidden rows out."""
     options = {
         "path": table.location.path,
