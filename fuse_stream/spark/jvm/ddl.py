@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.types import DataType, StructField, StructType
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.schema import Schema
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.table.alter import add_columns, widen_column
 from fuse_stream.table.handle import Table, create_at
@@ -27,8 +29,17 @@ _OF_SPARK = frozenset(
 _OPTION = "option."
 
 
-def create_table(location: TableLocation, parts: Sequence[Any]) -> Table:
-    """Create a table by Spark's description: a `TableInfo`, or its parts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a statement says of a table that it creates."""
+
+    schema: Schema
+    cluster_by: tuple[str, ...]
+    properties: Mapping[str, str]
+
+
+def read_description(location: TableLocation, parts: Sequence[Any]) -> Description:
+    """Return Spark's description of a table at a location: a `TableInfo`, or its parts.
 
     Raises:
         InvalidInputError: the format has no such column, partition or property.
@@ -47,11 +58,20 @@ def create_table(location: TableLocation, parts: Sequence[Any]) -> Table:
     fields = StructType.fromJson(json.loads(schema.json()))
     for field in fields.fields:
         check_field(field.name, field.metadata)
-    return create_at(
-        location,
-        first_schema(columns_of_spark(fields), case_sensitive=True),
+    return Description(
+        schema=first_schema(columns_of_spark(fields), case_sensitive=True),
         cluster_by=_cluster_key(list(transforms)),
         properties=_own_properties(dict(properties), location),
+    )
+
+
+def create_table(location: TableLocation, description: Description) -> Table:
+    """Create a table; raises the errors of `Table.create`."""
+    return create_at(
+        location,
+        description.schema,
+        cluster_by=description.cluster_by,
+        properties=description.properties,
     )
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -87,17 +88,19 @@ class TableScanBuilder(SpeakingProxy):
             unsafe.add(block)
             rows += block.live_rows
         scan = BlockScan(schema=read, blocks=blocks, options=unsafe.reader_options())
-        try:
-            if self._snapshot.deletion_files:
-                inner = portable_scan(self._spark, self._table, self._snapshot, read)
-            else:
-                inner = parquet_scan(self._spark, scan, self._filters)
-        except CorruptObjectError as error:
-            error.context.update(path=self._table.location.path, version=self._snapshot.version)
-            raise
+        inner = cache(partial(self._scan, scan))  # the table's size needs none
         leaves = sum(1 for _ in schema.leaves())
         size = sum(block.byte_count for block in blocks) * sum(1 for _ in read.leaves()) // leaves
         return TableScan(self._jvm, inner, scan, row_count=rows, byte_count=size)
+
+    def _scan(self, scan: BlockScan) -> Any:
+        if self._snapshot.deletion_files:
+            return portable_scan(self._spark, self._table, self._snapshot, scan.schema)
+        try:
+            return parquet_scan(self._spark, scan, self._filters)
+        except CorruptObjectError as error:
+            error.context.update(path=self._table.location.path, version=self._snapshot.version)
+            raise
 
     class Java:
         implements = (
@@ -111,7 +114,13 @@ class TableScan(SpeakingProxy):
     """Spark's `ParquetScan` of some blocks; its columns are without the ids of the format."""
 
     def __init__(
-        self, jvm: Any, inner: Any, scan: BlockScan, *, row_count: int, byte_count: int
+        self,
+        jvm: Any,
+        inner: Callable[[], Any],
+        scan: BlockScan,
+        *,
+        row_count: int,
+        byte_count: int,
     ) -> None:
         self._jvm = jvm
         self._inner = inner
@@ -125,10 +134,10 @@ class TableScan(SpeakingProxy):
         return java_class(self._jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
 
     def description(self) -> str:
-        return f"fuse {self._inner.description()}"
+        return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
-        return _TableBatch(self._jvm, self._inner.toBatch(), self._scan)
+        return _TableBatch(self._jvm, self._inner().toBatch(), self._scan)
 
     def toMicroBatchStream(self, location: str) -> Any:  # noqa: N802
         raise NotImplementedError("a table of the catalog is not read as a stream")
@@ -162,7 +171,7 @@ class TableScan(SpeakingProxy):
         return (
             isinstance(other, TableScan)
             and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
+            and bool(other._inner().equals(self._inner()))  # noqa: SLF001 - the same class
         )
 
     class Java:
