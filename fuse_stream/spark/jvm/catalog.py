@@ -19,14 +19,15 @@ from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
-from fuse_stream.spark.folders import Folders, Namespace
+from fuse_stream.spark.folders import Folders
+from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
+from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJavaError
+from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
-    java_map,
     java_set,
     java_strings,
     jvm_of,
@@ -44,14 +45,14 @@ _COMMANDS = "lookupTableOrView"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class FuseCatalog(SpeakingProxy):
+class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
     """The catalog of one session."""
 
     def __init__(self, spark: SparkSession, name: str, folders: Folders) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._name = name
-        self._folders = folders
+        self.folders = folders
         self._views = SnapshotViews(spark, self, name)
 
     # ---- CatalogPlugin
@@ -63,35 +64,35 @@ class FuseCatalog(SpeakingProxy):
         return self._name
 
     def defaultNamespace(self) -> Any:  # noqa: N802 - Spark's names, here and below
-        return java_strings(self._jvm, [self._folders.default])
+        return java_strings(self.jvm, [self.folders.default])
 
     # ---- TableCatalog: reading
 
     def capabilities(self) -> Any:
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def tableStateOptionKeys(self) -> Any:  # noqa: N802
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def changelogStateOptionKeys(self) -> Any:  # noqa: N802
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def useNullableQuerySchema(self) -> bool:  # noqa: N802
         return True
 
     def listTables(self, namespace: Any) -> Any:  # noqa: N802
-        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
-        names = self._folders.find_table_names(self._existing(namespace))
+        of = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        names = self.folders.find_table_names(self.existing(namespace))
         return java_array(
-            self._jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
+            self.jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
         )
 
     def listTableSummaries(self, namespace: Any) -> Any:  # noqa: N802
-        identifier = java_class(self._jvm, f"{_CATALOG}.Identifier").of
-        of = java_class(self._jvm, f"{_CATALOG}.TableSummary").of
-        names = self._folders.find_table_names(self._existing(namespace))
+        identifier = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        of = java_class(self.jvm, f"{_CATALOG}.TableSummary").of
+        names = self.folders.find_table_names(self.existing(namespace))
         return java_array(
-            self._jvm,
+            self.jvm,
             f"{_CATALOG}.TableSummary",
             [of(identifier(namespace, name), "MANAGED") for name in names],
         )
@@ -115,7 +116,7 @@ class FuseCatalog(SpeakingProxy):
 
     def loadChangelog(self, _ident: Any, _context: Any, _options: Any) -> Any:  # noqa: N802
         raise ThrownInJavaError(
-            self._jvm.java.lang.UnsupportedOperationException(
+            self.jvm.java.lang.UnsupportedOperationException(
                 "the catalog has no changelog: use fuse.read_stream, or read the feed"
             )
         )
@@ -167,68 +168,12 @@ class FuseCatalog(SpeakingProxy):
         return (self.stageCreate if is_new else self.stageReplace)(ident, *parts)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
-    # ---- ViewCatalog, RelationCatalog: there are no views of the user's
+    # ---- RelationCatalog
 
     def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
         return self.listTableSummaries(namespace)
-
-    def listViews(self, _namespace: Any) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
-
-    def loadView(self, ident: Any) -> Any:  # noqa: N802
-        raise self._thrown("NoSuchViewException", ident)
-
-    def viewExists(self, _ident: Any) -> bool:  # noqa: N802
-        return False
-
-    def invalidateView(self, _ident: Any) -> None:  # noqa: N802
-        """Do nothing: nothing is cached."""
-
-    def createView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def replaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def createOrReplaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def dropView(self, _ident: Any) -> bool:  # noqa: N802
-        return False
-
-    def renameView(self, old: Any, _new: Any) -> None:  # noqa: N802
-        raise self._thrown("NoSuchViewException", old)
-
-    # ---- SupportsNamespaces
-
-    def listNamespaces(self, *parent: Any) -> Any:  # noqa: N802
-        inside = self._existing(parent[0]) if parent else ()
-        found = self._folders.find_namespaces(inside)
-        each = [java_strings(self._jvm, names) for names in found]
-        return java_array(self._jvm, "[Ljava.lang.String;", each)
-
-    def namespaceExists(self, namespace: Any) -> bool:  # noqa: N802
-        return self._folders.has_namespace(_namespace(namespace))
-
-    def loadNamespaceMetadata(self, namespace: Any) -> Any:  # noqa: N802
-        path = self._folders.path(self._existing(namespace))
-        return java_map(self._jvm, {"location": path})
-
-    def createNamespace(self, namespace: Any, _metadata: Any) -> None:  # noqa: N802
-        if self.namespaceExists(namespace):
-            raise self._thrown("NamespaceAlreadyExistsException", namespace)
-        self._folders.create(_namespace(namespace))
-
-    def alterNamespace(self, namespace: Any, _changes: Any) -> None:  # noqa: N802
-        raise InvalidInputError(
-            "a namespace is a folder and has no properties", namespace=list(namespace)
-        )
-
-    def dropNamespace(self, namespace: Any, _cascade: bool) -> bool:  # noqa: N802, FBT001 - Spark's
-        self._folders.drop(self._existing(namespace))
-        return True
 
     # ---- ProcedureCatalog
 
@@ -236,15 +181,15 @@ class FuseCatalog(SpeakingProxy):
         raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
 
     def listProcedures(self, _namespace: Any) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
+        return java_array(self.jvm, f"{_CATALOG}.Identifier", ())
 
     # ---- finding
 
     def _find(self, ident: Any) -> Loaded | None:
         """Return the newest snapshot of a table; None if there is no table."""
-        namespace = _namespace(ident.namespace())
+        namespace = namespace_of(ident.namespace())
         try:
-            table = open_at(self._folders.location(namespace, ident.name()))
+            table = open_at(self.folders.location(namespace, ident.name()))
         except NotFoundError:
             return None
         except InvalidInputError:  # no folder can have this name
@@ -255,13 +200,13 @@ class FuseCatalog(SpeakingProxy):
     def _found(self, ident: Any) -> Loaded:
         loaded = self._find(ident)
         if loaded is None:
-            raise self._thrown("NoSuchTableException", ident)
+            raise self.thrown("NoSuchTableException", ident)
         return loaded
 
     def _create(self, ident: Any, parts: Sequence[Any]) -> None:
         if self._find(ident) is not None:
-            raise self._thrown("TableAlreadyExistsException", ident)
-        location = self._folders.location(_namespace(ident.namespace()), ident.name())
+            raise self.thrown("TableAlreadyExistsException", ident)
+        location = self.folders.location(namespace_of(ident.namespace()), ident.name())
         create_table(location, read_description(location, parts))
 
     def _load(self, ident: Any) -> Any:
@@ -275,7 +220,7 @@ class FuseCatalog(SpeakingProxy):
         if loaded is None:
             other = self._find_other(ident)
             if other is None or version is not None or timestamp is not None:
-                raise self._thrown("NoSuchTableException", ident)
+                raise self.thrown("NoSuchTableException", ident)
             return other
         if version is not None or timestamp is not None:
             snapshot = loaded.table.snapshot(version, timestamp=timestamp)
@@ -287,8 +232,8 @@ class FuseCatalog(SpeakingProxy):
     def _find_other(self, ident: Any) -> Any:
         """Return what has a name that is no table's; None if there is nothing."""
         *namespace, table = list(ident.namespace()) or [""]
-        of_table = java_class(self._jvm, f"{_CATALOG}.Identifier").of(
-            java_strings(self._jvm, namespace), table
+        of_table = java_class(self.jvm, f"{_CATALOG}.Identifier").of(
+            java_strings(self.jvm, namespace), table
         )
         if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
             name = f"{loaded.name}.{ident.name()}"
@@ -298,18 +243,8 @@ class FuseCatalog(SpeakingProxy):
     def _is_for_command(self) -> bool:
         """True if Spark resolves the name of a command, such as DESCRIBE, in this call."""
         # It asks in the same way for both, so only the stack of its thread tells them apart.
-        error = self._jvm.java.lang.Throwable()
-        return _COMMANDS in self._jvm.org.apache.spark.util.Utils.exceptionString(error)
-
-    def _existing(self, namespace: Any) -> Namespace:
-        names = _namespace(namespace)
-        if not self._folders.has_namespace(names):
-            raise self._thrown("NoSuchNamespaceException", namespace)
-        return names
-
-    def _thrown(self, exception: str, of: Any) -> ThrownInJavaError:
-        made = java_class(self._jvm, f"org.apache.spark.sql.catalyst.analysis.{exception}")(of)
-        return ThrownInJavaError(made)
+        error = self.jvm.java.lang.Throwable()
+        return _COMMANDS in self.jvm.org.apache.spark.util.Utils.exceptionString(error)
 
     class Java:
         implements = (
@@ -318,10 +253,6 @@ class FuseCatalog(SpeakingProxy):
             f"{_CATALOG}.SupportsNamespaces",
             f"{_CATALOG}.ProcedureCatalog",
         )
-
-
-def _namespace(names: Any) -> Namespace:
-    return tuple(names)
 
 
 def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
@@ -342,10 +273,3 @@ def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
     if chosen.getClass().getSimpleName() == "AsOfVersion":
         return str(chosen.version()), None
     return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
-
-
-def _no_views(ident: Any) -> InvalidInputError:
-    return InvalidInputError(
-        "the catalog holds tables alone: create the view in spark_catalog, or as a temporary view",
-        view=ident.name(),
-    )

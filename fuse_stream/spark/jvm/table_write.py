@@ -23,7 +23,7 @@ class TableWriteBuilder(SpeakingProxy):
 
     def __init__(self, spark: SparkSession, table: Table, options: Mapping[str, str]) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._options = options
         self._mode = "append"
@@ -60,7 +60,7 @@ class _TableWrite(SpeakingProxy):
         self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
     ) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._options = options
         self._mode = mode
@@ -78,10 +78,10 @@ class _TableWrite(SpeakingProxy):
         raise NotImplementedError("a stream is written by fuse_sink")
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     class Java:
         implements = (f"{_WRITE}.V1Write",)
@@ -92,7 +92,7 @@ class _Insertable(SpeakingProxy):
         self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
     ) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._options = options
         self._mode = mode
