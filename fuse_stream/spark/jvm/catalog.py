@@ -135,10 +135,11 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
         return self._load(ident)
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
-        loaded = self._find(ident)
-        if loaded is not None:
-            drop_table(loaded.table)
-        return loaded is not None
+        try:
+            drop_table(self.folders.location(namespace_of(ident.namespace()), ident.name()))
+        except NotFoundError:
+            return False
+        return True
 
     def purgeTable(self, ident: Any) -> bool:  # noqa: N802
         return self.dropTable(ident)

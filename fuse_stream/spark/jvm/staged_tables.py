@@ -56,7 +56,7 @@ class CreatedTable(_StagedTable):
 
     def abortStagedChanges(self) -> None:  # noqa: N802
         if self.loaded.table.head().version == 0:
-            drop_table(self.loaded.table)
+            drop_table(self.loaded.table.location)
 
 
 class ReplacedTable(_StagedTable):
