@@ -36,10 +36,10 @@ from fuse_stream.spark.jvm.file_scan import (
     Constant,
     FileListing,
     ScannedFile,
-    hadoop_name,
+    hadoop_path,
     scan_files,
 )
-from fuse_stream.spark.jvm.proxies import jvm_of, scala_seq
+from fuse_stream.spark.jvm.proxies import java_class, jvm_of, scala_seq
 from fuse_stream.spark.types import quoted, spark_schema, unused_name
 from fuse_stream.spark.where import read_filters
 
@@ -130,7 +130,7 @@ def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
         others = BlocksOfAKind(scan.blocks, is_hiding=True)
         found = whole.union(_scanned(spark, reader, scan, others, hiding))
     analyzed = found.queryExecution().analyzed()
-    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed)
+    return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(user, analyzed)
 
 
 def _scanned(
@@ -199,7 +199,7 @@ def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> N
         return
     files = _file_system(jvm, reader, first.location)
     try:
-        is_there = files.exists(jvm.org.apache.hadoop.fs.Path(hadoop_name(first.location)))
+        is_there = files.exists(hadoop_path(jvm, first.location))
     except Py4JJavaError as error:
         raise _unreadable(first.location) from error
     if not is_there:
@@ -209,8 +209,7 @@ def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> N
 def _file_system(jvm: Any, reader: JavaObject, location: str) -> Any:
     """Return Hadoop's file system of a location; it is not asked for anything."""
     try:
-        path = jvm.org.apache.hadoop.fs.Path(hadoop_name(location))
-        return path.getFileSystem(reader.sessionState().newHadoopConf())
+        return hadoop_path(jvm, location).getFileSystem(reader.sessionState().newHadoopConf())
     except Py4JJavaError as error:
         raise _unreadable(location) from error
 
@@ -311,7 +310,7 @@ def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
 
     They are without the ids, which Spark would write into the user's files.
     """
-    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
+    nothing = java_class(jvm, "org.apache.spark.sql.types.Metadata").empty()
     named = (getattr(column, "as")(name, nothing) for name, column in columns.items())
     return rows.select(scala_seq(jvm, named))
 
@@ -319,5 +318,5 @@ def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
 def columns_of(jvm: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return columns by their names."""
     # Not those of a Dataset, which compares case as the thread's session does.
-    col = jvm.org.apache.spark.sql.functions.col
+    col = java_class(jvm, "org.apache.spark.sql.functions").col
     return {name: col(quoted(name)) for name in names}

@@ -19,12 +19,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
-from fuse_stream.spark.jvm.proxies import jvm_of, scala_object, scala_seq
+from fuse_stream.spark.jvm.proxies import (
+    java_class,
+    java_strings,
+    jvm_of,
+    scala_object,
+    scala_seq,
+)
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
+_CATALYST = "org.apache.spark.sql.catalyst"
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 ROW_INDEX = "_tmp_metadata_row_index"
@@ -73,44 +80,52 @@ class _FileIndex(SpeakingProxy):
         self._listing = listing
         identity = hashlib.sha256(repr(listing.identity).encode(errors="surrogatepass"))
         self._name = f"fuse {identity.hexdigest()}"
-        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
         self.jvm = jvm_of(spark)
         let_errors_through(spark)
         self._schema = schema
 
-    def listFiles(self, _partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
-        # Each name in a package is a call of the JVM, so these are looked up once.
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
         make = scala_object(self.jvm, f"{_SOURCES}.PartitionDirectory").apply
-        new_row = self.jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow
-        new_path = self.jvm.org.apache.hadoop.fs.Path
-        new_status = self.jvm.org.apache.hadoop.fs.FileStatus
-        found = []
+        new_row = java_class(self.jvm, f"{_CATALYST}.expressions.UnsafeRow")
+        is_wanted = self._test(partition_filters)
         files = self._listing.find(data_filters)
-        for constants, run in itertools.groupby(files, key=lambda file: file.constants):
-            statuses = [
-                new_status(
-                    file.byte_count,
-                    False,  # noqa: FBT003 - Java's
-                    1,
-                    _BLOCK_BYTES,
-                    0,
-                    new_path(hadoop_name(file.location)),
-                )
-                for file in run
-            ]
-            row, data = new_row(len(constants)), unsafe_row(constants)
+        runs = [list(run) for _, run in itertools.groupby(files, key=lambda file: file.constants)]
+        found = []
+        for run, statuses in zip(runs, file_statuses(self.jvm, runs), strict=True):
+            row, data = new_row(len(run[0].constants)), unsafe_row(run[0].constants)
             row.pointTo(data, len(data))
-            found.append(make(row, self._array(new_status, statuses)))
+            if is_wanted(row):
+                found.append(make(row, statuses))
         return scala_seq(self.jvm, found)
+
+    def _test(self, filters: Any) -> Callable[[Any], bool]:
+        """Return whether filters hold for constants: Spark does not test these for the rows."""
+        tests = []
+        for at in range(filters.size()):
+            binding = scala_object(self.jvm, f"{_CATALYST}.expressions.BindReferences")
+            predicate = scala_object(self.jvm, f"{_CATALYST}.expressions.Predicate")
+            attributes = self._attributes(filters.apply(at))
+            bound = binding.bindReference(filters.apply(at), attributes, False)  # noqa: FBT003 - Java's
+            tests.append(predicate.createInterpreted(bound))
+        return lambda row: all(test.eval(row) for test in tests)
+
+    def _attributes(self, expression: Any) -> Any:
+        """Return the constants, in their order, as the attributes that an expression has."""
+        given = expression.references().toSeq()
+        known = {each.name(): each for each in (given.apply(at) for at in range(given.size()))}
+        own = java_class(self.jvm, f"{_CATALYST}.types.DataTypeUtils").toAttributes(self._schema)
+        in_order = [own.apply(at) for at in range(own.size())]
+        made = java_class(self.jvm, f"{_CATALYST}.expressions.package$AttributeSeq")
+        return made(scala_seq(self.jvm, [known.get(each.name(), each) for each in in_order]))
 
     def rootPaths(self) -> Any:  # noqa: N802
         return scala_seq(self.jvm, ())
 
     def inputFiles(self) -> Any:  # noqa: N802
         files = self._listing.find(scala_seq(self.jvm, ()))
-        new_path = self.jvm.org.apache.hadoop.fs.Path
+        new_path = java_class(self.jvm, "org.apache.hadoop.fs.Path")
         names = [new_path(hadoop_name(file.location)).toUri().toString() for file in files]
-        return self._array(self.jvm.java.lang.String, names)
+        return java_strings(self.jvm, names)
 
     def refresh(self) -> None:
         """Do nothing: blocks do not change."""
@@ -136,12 +151,6 @@ class _FileIndex(SpeakingProxy):
     def equals(self, other: Any) -> bool:
         # The other is Java's, also where it is a proxy; its text comes from its Python object.
         return other is not None and bool(other.toString() == self._name)
-
-    def _array(self, of: Any, items: Sequence[Any]) -> Any:
-        found = self._gateway.new_array(of, len(items))
-        for at, item in enumerate(items):
-            found[at] = item
-        return found
 
     class Java:
         implements = (f"{_SOURCES}.FileIndex",)
@@ -169,19 +178,23 @@ def scan_files(
         is_streaming: True for the rows of a micro-batch.
     """
     jvm = jvm_of(spark)
-    sources = jvm.org.apache.spark.sql.execution.datasources
     schema = reader.parseDataType(_struct(constants))
-    relation = sources.HadoopFsRelation(
+    relation = java_class(jvm, f"{_SOURCES}.HadoopFsRelation")(
         _FileIndex(spark, listing, schema),
         schema,
         fields,
         jvm.scala.Option.empty(),
-        sources.parquet.ParquetFileFormat(),
+        java_class(jvm, f"{_SOURCES}.parquet.ParquetFileFormat")(),
         _map(jvm, options),
         reader,
     )
     plan = scala_object(jvm, f"{_SOURCES}.LogicalRelation").apply(relation, is_streaming)
-    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(reader, plan)
+    return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(reader, plan)
+
+
+def hadoop_path(jvm: Any, location: str) -> Any:
+    """Return a location as Hadoop's `Path`."""
+    return java_class(jvm, "org.apache.hadoop.fs.Path")(hadoop_name(location))
 
 
 def hadoop_name(location: str) -> str:
@@ -207,6 +220,60 @@ def unsafe_row(values: Sequence[int | str]) -> bytes:
         else:
             words.append(value)
     return bytes(null_bytes) + struct.pack(f"<{len(words)}q", *words) + texts
+
+
+def file_statuses(jvm: Any, runs: Sequence[Sequence[ScannedFile]]) -> list[Any]:
+    """Return an array of Hadoop's `FileStatus` for each run of files.
+
+    All are made in one piece: a call of the JVM takes 60 us or more.
+    """
+    items = [_status(file) for run in runs for file in run]
+    data = [struct.pack(">i", len(items))]
+    for item in items:
+        data += [struct.pack(">i", len(item)), item]
+    of = java_class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")
+    made = java_class(jvm, "org.apache.hadoop.io.ArrayWritable")(of)
+    stream = java_class(jvm, "java.io.ByteArrayInputStream")(b"".join(data))
+    made.readFields(java_class(jvm, "java.io.DataInputStream")(stream))
+    statuses, start, found = made.get(), 0, []
+    new_array = java_class(jvm, "java.lang.reflect.Array").newInstance
+    copy = java_class(jvm, "java.lang.System").arraycopy
+    for run in runs:
+        found.append(new_array(of, len(run)))
+        copy(statuses, start, found[-1], 0, len(run))
+        start += len(run)
+    return found
+
+
+def _status(file: ScannedFile) -> bytes:
+    """Return the bytes of a `FileStatus`, as it writes and reads itself.
+
+    They are the message `FileStatusProto` of Hadoop's `FSProtos.proto`.
+    """
+    path = hadoop_name(file.location).encode()
+    return b"".join(
+        (
+            _field(1, 2),  # a file
+            _number(2 << 3 | 2) + _number(len(path)) + path,
+            _field(3, file.byte_count),
+            _field(10, 1),  # replication
+            _field(11, _BLOCK_BYTES),
+        )
+    )
+
+
+def _field(number: int, value: int) -> bytes:
+    return _number(number << 3) + _number(value)
+
+
+def _number(value: int) -> bytes:
+    """Return a number as protobuf writes it: seven bits a byte, the lowest ones first."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 def _struct(constants: Sequence[Constant]) -> str:

@@ -36,26 +36,20 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def scala_object(jvm: Any, name: str) -> Any:
     """Return the single instance of a Scala `object`, by its full name."""
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = jvm.java.lang.Class.forName(f"{name}$", True, loader)  # noqa: FBT003 - Java's
-    return found.getField("MODULE$").get(None)
+    return getattr(java_class(jvm, f"{name}$"), "MODULE$")
 
 
 def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
     """Return a Scala `Seq`."""
-    found = jvm.java.util.ArrayList()
+    found = java_class(jvm, "java.util.ArrayList")()
     for item in items:
         found.add(item)
     return jvm.PythonUtils.toSeq(found)
 
 
 def java_class(jvm: Any, name: str) -> Any:
-    """Return a Java class by its full name, whose static methods and constructors can be called."""
-    found = jvm
-    package, _, inner = name.partition("$")
-    for part in package.split("."):
-        found = getattr(found, part)
-    return getattr(found, inner) if inner else found
+    """Return a class of Java by its full name, with one call; `jvm.a.b.C` takes one a part."""
+    return getattr(jvm, name)
 
 
 def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:

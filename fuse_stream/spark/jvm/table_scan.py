@@ -32,7 +32,7 @@ from fuse_stream.spark.block_scan import (
     reader_session,
     struct_of,
 )
-from fuse_stream.spark.jvm.file_scan import hadoop_name
+from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
@@ -42,7 +42,6 @@ from fuse_stream.table.handle import Table
 _SQL = "org.apache.spark.sql"
 _READ = f"{_SQL}.connector.read"
 _SOURCES = f"{_SQL}.execution.datasources"
-_BLOCK_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,21 +257,15 @@ def portable_scan(spark: SparkSession, table: Table, snapshot: Snapshot, columns
 
 def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) -> Any:
     """Return an `InMemoryFileIndex` of blocks, which lists nothing."""
-    status, new_path = jvm.org.apache.hadoop.fs.FileStatus, jvm.org.apache.hadoop.fs.Path
     cache = java_class(jvm, f"{_SOURCES}.FileStatusCache").getOrCreate(reader)
-    folders: dict[str, list[Any]] = {}
-    parents: dict[str, Any] = {}
+    folders: dict[str, list[ScannedFile]] = {}
     for block in blocks:
-        path = new_path(hadoop_name(block.location))
-        folder = block.location.rpartition("/")[0]
-        parents.setdefault(folder, path.getParent())
-        folders.setdefault(folder, []).append(
-            status(block.byte_count, False, 1, _BLOCK_BYTES, 0, path)  # noqa: FBT003 - Java's
-        )
-    for folder, files in folders.items():
-        cache.putLeafFiles(
-            parents[folder], java_array(jvm, "org.apache.hadoop.fs.FileStatus", files)
-        )
+        file = ScannedFile(location=block.location, byte_count=block.byte_count)
+        folders.setdefault(block.location.rpartition("/")[0], []).append(file)
+    parents = {folder: hadoop_path(jvm, folder) for folder in folders}
+    statuses = file_statuses(jvm, list(folders.values()))
+    for folder, files in zip(folders, statuses, strict=True):
+        cache.putLeafFiles(parents[folder], files)
     nothing = jvm.scala.Option.empty()
     no_partitions = scala_object(jvm, f"{_SOURCES}.PartitionSpec").emptySpec()
     index = java_class(jvm, f"{_SOURCES}.InMemoryFileIndex")(
