@@ -40,6 +40,8 @@ class ReadOptions:
     starting_version: Version | None = None
     """Also "latest": a stream then starts after the head."""
     starting_timestamp: str | None = None
+    after_version: int | None = None
+    """A stream starts after this version, the head or an earlier one. No option says so."""
     ending_version: Version | None = None
     """Inclusive."""
     ending_timestamp: str | None = None

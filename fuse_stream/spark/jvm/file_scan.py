@@ -8,13 +8,13 @@ one scan reads files that differ in what their rows are, and Spark splits all of
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as spark_types
 
 from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object, scala_seq
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
+_TYPES: Mapping[str, spark_types.DataType] = {
+    "long": spark_types.LongType(),
+    "string": spark_types.StringType(),
+    "timestamp": spark_types.TimestampType(),
+}
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 
@@ -142,7 +147,7 @@ def scan_files(
     """
     jvm = jvm_of(spark)
     sources = jvm.org.apache.spark.sql.execution.datasources
-    schema = reader.parseDataType(_struct(constants))
+    schema = reader.parseDataType(constants_struct(constants).json())
     relation = sources.HadoopFsRelation(
         _FileList(spark, files, schema),
         schema,
@@ -181,15 +186,13 @@ def unsafe_row(values: Sequence[int | str]) -> bytes:
     return bytes(null_bytes) + struct.pack(f"<{len(words)}q", *words) + texts
 
 
-def _struct(constants: Sequence[Constant]) -> str:
-    return json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                {"name": each.name, "type": each.type, "nullable": False, "metadata": {}}
-                for each in constants
-            ],
-        }
+def constants_struct(constants: Sequence[Constant]) -> spark_types.StructType:
+    """Return the columns of constants; none of their values is null."""
+    return spark_types.StructType(
+        [
+            spark_types.StructField(each.name, _TYPES[each.type], nullable=False)
+            for each in constants
+        ]
     )
 
 
