@@ -27,6 +27,7 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     StorageError,
     StreamIdentityError,
+    UnsupportedEnvironmentError,
     UnsupportedFormatError,
     UnsupportedStorageError,
     UnsupportedTypeError,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.result import Rewind
     from fuse_stream.recovery.rewind import PipelineRewind
     from fuse_stream.refs.clone import Clone
+    from fuse_stream.spark.attach import Catalog, attach
     from fuse_stream.spark.cdc.canal import from_canal
     from fuse_stream.spark.cdc.changes import from_changes
     from fuse_stream.spark.cdc.debezium import from_debezium
@@ -97,6 +99,7 @@ __all__ = [
     "Block",
     "BlockDiff",
     "BranchRef",
+    "Catalog",
     "Change",
     "ChangeResult",
     "ClockSkewError",
@@ -141,11 +144,13 @@ __all__ = [
     "Table",
     "TableStats",
     "TagRef",
+    "UnsupportedEnvironmentError",
     "UnsupportedFormatError",
     "UnsupportedStorageError",
     "UnsupportedTypeError",
     "VacuumReport",
     "__version__",
+    "attach",
     "audit",
     "branch",
     "clone",
@@ -178,6 +183,7 @@ _LOADED_LATER = {
     "Block": "format.records",
     "BlockDiff": "feed.diff",
     "BranchRef": "format.refs",
+    "Catalog": "spark.attach",
     "Change": "feed.changes",
     "ChangeResult": "dml.result",
     "Clone": "refs.clone",
@@ -208,6 +214,7 @@ _LOADED_LATER = {
     "TableStats": "table.stats",
     "TagRef": "format.refs",
     "VacuumReport": "expiry.vacuum",
+    "attach": "spark.attach",
     "audit": "table.verbs",
     "branch": "table.pipelines",
     "clone": "table.verbs",

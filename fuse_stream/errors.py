@@ -5,6 +5,7 @@ FuseError
 │   ├── InvalidInputError        (ValueError) an argument, option, predicate or batch
 │   ├── SchemaMismatchError      (ValueError) a batch whose schema is not the table's
 │   ├── UnsupportedTypeError     (TypeError) a column type that the format does not have
+│   ├── UnsupportedEnvironmentError (RuntimeError) a Spark without what the call needs
 │   ├── DuplicateWriterError     (ValueError) two sinks of one query under one writer name
 │   └── AlreadyExistsError       (FileExistsError) a name that is taken
 ├── what was named does not exist
@@ -71,6 +72,10 @@ class SchemaMismatchError(FuseError, ValueError):
 
 class UnsupportedTypeError(FuseError, TypeError):
     """A column has a type that the format does not hold; nothing was written."""
+
+
+class UnsupportedEnvironmentError(FuseError, RuntimeError):
+    """This Spark, or this kind of session, lacks what the call needs; nothing was changed."""
 
 
 class DuplicateWriterError(FuseError, ValueError):

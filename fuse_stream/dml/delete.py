@@ -18,12 +18,13 @@ from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.dml.result import ChangeResult, commit_change
 from fuse_stream.format.records import Block, Operation, Snapshot, rows_of
 from fuse_stream.objects.slots import Stored
+from fuse_stream.predicate.tree import Predicate
 from fuse_stream.reading.scan import select_matches
 
 
 def delete(
     committer: Committer,
-    where: str,
+    where: str | Predicate,
     *,
     time_zone: str = "UTC",
     dry_run: bool = False,

@@ -130,7 +130,7 @@ def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
     jvm = jvm_of(spark)
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
     reader = reader_session(jvm, user, LOCAL_SETTINGS if scan.is_local else {})
-    _check_present(jvm, reader, scan)
+    check_present(jvm, reader, scan)
     parts = [scan.blocks]
     if not fits_plan([block.hidden for block in scan.blocks]):
         # The join reads its rows without the user's filters.
@@ -174,7 +174,7 @@ def _shown(
     return shown.select(scala_seq(jvm, columns_of(jvm, names).values()))
 
 
-def _check_present(jvm: Any, reader: JavaObject, scan: BlockScan) -> None:
+def check_present(jvm: Any, reader: JavaObject, scan: BlockScan) -> None:
     """Raise if a block is missing, as far as that is known without a request for each."""
     if scan.is_local:
         for block in scan.blocks:

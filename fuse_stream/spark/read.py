@@ -120,6 +120,19 @@ def read(
     return _named(spark, rows, selection.schema.names())
 
 
+def read_rows(
+    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, selection: Selection
+) -> DataFrame:
+    """Return the rows of a snapshot that a selection names; it has no predicate for the rows.
+
+    Raises:
+        CorruptObjectError: a block is missing.
+        UnsupportedStorageError: Spark has no file system for this store.
+    """
+    rows = _read(spark, metadata, snapshot, selection, with_places=False)
+    return _named(spark, rows, selection.schema.names())
+
+
 def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     """Return the rows of a snapshot, and where each of them is: its columns `FILE` and `ROW`.
 

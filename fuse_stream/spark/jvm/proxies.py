@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
@@ -47,3 +47,45 @@ def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
     for item in items:
         found.add(item)
     return jvm.PythonUtils.toSeq(found)
+
+
+def java_class(jvm: Any, name: str) -> Any:
+    """Return a Java class by its full name, whose static methods and constructors can be called."""
+    found = jvm
+    package, _, inner = name.partition("$")
+    for part in package.split("."):
+        found = getattr(found, part)
+    return getattr(found, inner) if inner else found
+
+
+def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:
+    """Return a Java array of the class named `of`; its items may be proxies."""
+    kept = list(items)
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = jvm.java.lang.Class.forName(of, False, loader)  # noqa: FBT003 - Java's
+    found = jvm.java.lang.reflect.Array.newInstance(kind, len(kept))
+    for at, item in enumerate(kept):
+        # The array's own item assignment takes no proxy.
+        jvm.java.lang.reflect.Array.set(found, at, item)
+    return found
+
+
+def java_strings(jvm: Any, items: Iterable[str]) -> Any:
+    """Return a Java array of strings."""
+    return java_array(jvm, "java.lang.String", items)
+
+
+def java_set(jvm: Any, items: Iterable[Any]) -> Any:
+    """Return a Java set."""
+    found = jvm.java.util.HashSet()
+    for item in items:
+        found.add(item)
+    return found
+
+
+def java_map(jvm: Any, items: Mapping[str, str]) -> Any:
+    """Return a Java map of strings."""
+    found = jvm.java.util.LinkedHashMap()
+    for name, value in items.items():
+        found.put(name, value)
+    return found

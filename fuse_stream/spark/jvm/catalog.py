@@ -1,0 +1,310 @@
+"""A catalog of Spark's: the tables in a folder, by their names.
+
+Rules:
+- It holds no state but its place: each call opens the table, so each statement sees the newest
+  snapshot. What a statement reads is one snapshot, chosen when Spark resolves the name.
+- A table is loaded as itself for commands and for writes. Of a snapshot that hides rows, what
+  queries get is a view, which leaves them out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.format.times import Timestamp
+from fuse_stream.spark.folders import Folders, Namespace
+from fuse_stream.spark.jvm.ddl import alter_table, create_table
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJava
+from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
+from fuse_stream.spark.jvm.proxies import (
+    java_array,
+    java_class,
+    java_map,
+    java_set,
+    java_strings,
+    jvm_of,
+)
+from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
+from fuse_stream.spark.jvm.tables import FuseTable, Loaded
+from fuse_stream.table.drop import drop_table
+from fuse_stream.table.handle import open_at
+
+_CATALOG = "org.apache.spark.sql.connector.catalog"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class FuseCatalog(SpeakingProxy):
+    """The catalog of one session."""
+
+    def __init__(self, spark: SparkSession, name: str, folders: Folders) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._name = name
+        self._folders = folders
+        self._views = SnapshotViews(spark, self, name)
+
+    # ---- CatalogPlugin
+
+    def initialize(self, name: str, options: Any) -> None:
+        """Do nothing: it is complete."""
+
+    def name(self) -> str:
+        return self._name
+
+    def defaultNamespace(self) -> Any:  # noqa: N802 - Spark's names, here and below
+        return java_strings(self._jvm, [self._folders.default])
+
+    # ---- TableCatalog: reading
+
+    def capabilities(self) -> Any:
+        return java_set(self._jvm, ())
+
+    def tableStateOptionKeys(self) -> Any:  # noqa: N802
+        return java_set(self._jvm, ())
+
+    def changelogStateOptionKeys(self) -> Any:  # noqa: N802
+        return java_set(self._jvm, ())
+
+    def useNullableQuerySchema(self) -> bool:  # noqa: N802
+        return True
+
+    def listTables(self, namespace: Any) -> Any:  # noqa: N802
+        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
+        names = self._folders.find_table_names(self._existing(namespace))
+        return java_array(
+            self._jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
+        )
+
+    def listTableSummaries(self, namespace: Any) -> Any:  # noqa: N802
+        identifier = java_class(self._jvm, f"{_CATALOG}.Identifier").of
+        of = java_class(self._jvm, f"{_CATALOG}.TableSummary").of
+        names = self._folders.find_table_names(self._existing(namespace))
+        return java_array(
+            self._jvm,
+            f"{_CATALOG}.TableSummary",
+            [of(identifier(namespace, name), "MANAGED") for name in names],
+        )
+
+    def loadTable(self, ident: Any, *wanted: Any) -> Any:  # noqa: N802
+        """Load a table for a command or a write; with a version or a time, for a query."""
+        version, timestamp = _travel(wanted)
+        if version is None and timestamp is None:
+            return self._load(ident)
+        return self._loaded(ident, version, timestamp)
+
+    def loadRelation(self, ident: Any) -> Any:  # noqa: N802
+        """Load the newest snapshot of a table for a query."""
+        return self._loaded(ident, None, None)
+
+    def tableExists(self, ident: Any) -> bool:  # noqa: N802
+        return self._find(ident) is not None
+
+    def invalidateTable(self, ident: Any) -> None:  # noqa: N802
+        """Do nothing: nothing is cached."""
+
+    def loadChangelog(self, ident: Any, context: Any, options: Any) -> Any:  # noqa: N802
+        raise ThrownInJava(
+            self._jvm.java.lang.UnsupportedOperationException(
+                "the catalog has no changelog: use fuse.read_stream, or read the feed"
+            )
+        )
+
+    # ---- TableCatalog: changing
+
+    def createTable(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        if self._find(ident) is not None:
+            raise self._thrown("TableAlreadyExistsException", ident)
+        create_table(self._folders.location(_namespace(ident.namespace()), ident.name()), parts)
+        return self._load(ident)
+
+    def createTableLike(self, ident: Any, info: Any, source: Any) -> Any:  # noqa: N802
+        return self.createTable(ident, info)
+
+    def alterTable(self, ident: Any, changes: Any) -> Any:  # noqa: N802
+        alter_table(self._loaded_of(ident).table, list(changes))
+        return self._load(ident)
+
+    def dropTable(self, ident: Any) -> bool:  # noqa: N802
+        loaded = self._find(ident)
+        if loaded is not None:
+            drop_table(loaded.table)
+        return loaded is not None
+
+    def purgeTable(self, ident: Any) -> bool:  # noqa: N802
+        return self.dropTable(ident)
+
+    def renameTable(self, old: Any, new: Any) -> None:  # noqa: N802
+        raise InvalidInputError(
+            "a table is the folder of its name, and the files of a store cannot be moved at once: "
+            "fuse.clone makes a table of another name without copying rows",
+            table=old.name(),
+            to=new.name(),
+        )
+
+    # ---- ViewCatalog, RelationCatalog: there are no views of the user's
+
+    def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
+        return self.listTableSummaries(namespace)
+
+    def listViews(self, namespace: Any) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
+
+    def loadView(self, ident: Any) -> Any:  # noqa: N802
+        raise self._thrown("NoSuchViewException", ident)
+
+    def viewExists(self, ident: Any) -> bool:  # noqa: N802
+        return False
+
+    def invalidateView(self, ident: Any) -> None:  # noqa: N802
+        """Do nothing: nothing is cached."""
+
+    def createView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+        raise _no_views(ident)
+
+    def replaceView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+        raise _no_views(ident)
+
+    def createOrReplaceView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+        raise _no_views(ident)
+
+    def dropView(self, ident: Any) -> bool:  # noqa: N802
+        return False
+
+    def renameView(self, old: Any, new: Any) -> None:  # noqa: N802
+        raise self._thrown("NoSuchViewException", old)
+
+    # ---- SupportsNamespaces
+
+    def listNamespaces(self, *parent: Any) -> Any:  # noqa: N802
+        inside = self._existing(parent[0]) if parent else ()
+        found = self._folders.find_namespaces(inside)
+        each = [java_strings(self._jvm, names) for names in found]
+        return java_array(self._jvm, "[Ljava.lang.String;", each)
+
+    def namespaceExists(self, namespace: Any) -> bool:  # noqa: N802
+        return self._folders.has_namespace(_namespace(namespace))
+
+    def loadNamespaceMetadata(self, namespace: Any) -> Any:  # noqa: N802
+        path = self._folders.path(self._existing(namespace))
+        return java_map(self._jvm, {"location": path})
+
+    def createNamespace(self, namespace: Any, metadata: Any) -> None:  # noqa: N802
+        if self.namespaceExists(namespace):
+            raise self._thrown("NamespaceAlreadyExistsException", namespace)
+        self._folders.create(_namespace(namespace))
+
+    def alterNamespace(self, namespace: Any, changes: Any) -> None:  # noqa: N802
+        raise InvalidInputError(
+            "a namespace is a folder and has no properties", namespace=list(namespace)
+        )
+
+    def dropNamespace(self, namespace: Any, cascade: bool) -> bool:  # noqa: N802, FBT001 - Spark's
+        self._folders.drop(self._existing(namespace))
+        return True
+
+    # ---- ProcedureCatalog
+
+    def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
+        raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
+
+    def listProcedures(self, namespace: Any) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
+
+    # ---- finding
+
+    def _find(self, ident: Any) -> Loaded | None:
+        """Return the newest snapshot of a table; None if there is no table."""
+        try:
+            return self._loaded_of(ident)
+        except NotFoundError:
+            return None
+
+    def _loaded_of(
+        self, ident: Any, version: str | None = None, timestamp: Timestamp | None = None
+    ) -> Loaded:
+        namespace = _namespace(ident.namespace())
+        table = open_at(self._folders.location(namespace, ident.name()))
+        name = ".".join((self._name, *namespace, ident.name()))
+        return Loaded(name=name, table=table, snapshot=table.snapshot(version, timestamp=timestamp))
+
+    def _load(self, ident: Any) -> Any:
+        loaded = self._find(ident)
+        return self._special(ident) if loaded is None else FuseTable(self._spark, loaded)
+
+    def _loaded(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
+        """Return what a query reads of a table."""
+        if self._find(ident) is None:
+            found = self._special(ident)
+            if found is None:
+                raise self._thrown("NoSuchTableException", ident)
+            return found
+        loaded = self._loaded_of(ident, version, timestamp)
+        if loaded.snapshot.deletion_files:
+            return self._views.view_of(ident, loaded)
+        return FuseTable(self._spark, loaded)
+
+    def _special(self, ident: Any) -> Any:
+        """Return what has a name that is no table's; None if there is nothing."""
+        names = list(ident.namespace())
+        if ident.name() in METADATA and names:
+            *namespace, table = names
+            try:
+                location = self._folders.location(tuple(namespace), table)
+                opened = open_at(location)
+            except (NotFoundError, InvalidInputError):
+                return None
+            name = ".".join((self._name, *names, ident.name()))
+            return MetadataTable(self._spark, name, opened, METADATA[ident.name()])
+        return self._views.find(ident)
+
+    def _existing(self, namespace: Any) -> Namespace:
+        names = _namespace(namespace)
+        if not self._folders.has_namespace(names):
+            raise self._thrown("NoSuchNamespaceException", namespace)
+        return names
+
+    def _thrown(self, exception: str, of: Any) -> ThrownInJava:
+        made = java_class(self._jvm, f"org.apache.spark.sql.catalyst.analysis.{exception}")(of)
+        return ThrownInJava(made)
+
+    class Java:
+        implements = (
+            f"{_CATALOG}.RelationCatalog",
+            f"{_CATALOG}.SupportsNamespaces",
+            f"{_CATALOG}.ProcedureCatalog",
+        )
+
+
+def _namespace(names: Any) -> Namespace:
+    return tuple(names)
+
+
+def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
+    """Return the version or the time among the arguments of `loadTable` after the name."""
+    if not wanted:
+        return None, None
+    first = wanted[0]
+    if isinstance(first, str):
+        return first, None
+    if isinstance(first, int):
+        return None, _EPOCH + dt.timedelta(microseconds=first)
+    if not hasattr(first, "timeTravel") or first.getClass().getSimpleName() != "TableContext":
+        return None, None  # what the statement will write
+    travel = first.timeTravel()
+    if travel.isEmpty():
+        return None, None
+    chosen = travel.get()
+    if chosen.getClass().getSimpleName() == "AsOfVersion":
+        return str(chosen.version()), None
+    return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
+
+
+def _no_views(ident: Any) -> InvalidInputError:
+    return InvalidInputError(
+        "the catalog holds tables alone: create the view in spark_catalog, or as a temporary view",
+        view=ident.name(),
+    )

@@ -1,0 +1,78 @@
+"""Errors of this package in objects that Spark calls: the user of Spark gets their message.
+
+py4j turns an error of a Python object into the text of its traceback, at the end of which is the
+message. Only an error that carries an exception of Java is thrown as this exception, and only if
+the server of callbacks says so. Here it says so for the errors of the classes below, and for no
+other: what a user's own function for `foreachBatch` raises arrives as before.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from fuse_stream.errors import FuseError, UnsupportedEnvironmentError
+from fuse_stream.spark.jvm.proxies import Proxy, jvm_of
+
+
+class ThrownInJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no hints
+    """An error that Spark gets as the exception of Java that it carries."""
+
+    def __init__(self, exception: Any) -> None:
+        super().__init__("an error for Spark", exception)
+
+
+class _IfThrownInJava:
+    """True while py4j handles a `ThrownInJava`."""
+
+    def __bool__(self) -> bool:
+        return isinstance(sys.exc_info()[1], ThrownInJava)
+
+
+def let_errors_through(spark: SparkSession) -> None:
+    """Make the server of callbacks throw what a `ThrownInJava` carries.
+
+    Raises:
+        UnsupportedEnvironmentError: py4j has no such setting.
+    """
+    jvm_of(spark)  # starts the server
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
+    parameters = gateway.callback_server_parameters
+    now = getattr(parameters, "propagate_java_exceptions", None)
+    if now is None:
+        raise UnsupportedEnvironmentError("this py4j cannot pass exceptions on to Java")
+    if now is False:
+        parameters.propagate_java_exceptions = _IfThrownInJava()
+
+
+class SpeakingProxy(Proxy):
+    """A proxy whose errors of this package reach the user of Spark with their own message."""
+
+    _jvm: Any
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if callable(method) and not name.startswith("_") and not isinstance(method, type):
+                setattr(cls, name, _speaking(method))
+
+
+def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: SpeakingProxy, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except FuseError as error:
+            raise ThrownInJava(java_exception(self._jvm, error)) from error
+
+    return call
+
+
+def java_exception(jvm: Any, error: FuseError) -> Any:
+    """Return an exception of Java with the class and the message of an error."""
+    # pyspark shows the message of this class of Java's without a stack trace.
+    return jvm.java.lang.IllegalArgumentException(f"{type(error).__name__}: {error}")

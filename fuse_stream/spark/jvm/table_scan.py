@@ -1,0 +1,290 @@
+"""A query's scan of one snapshot: blocks are pruned here and read by Spark's own Parquet reader.
+
+Rules:
+- The snapshot hides no rows: of one that does, queries get a view.
+- Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
+- Nothing is listed: Spark's index of files is filled from the segments.
+- Two scans are equal if they read the same blocks by the same plan. By the index alone, which
+  compares folders, Spark would take two versions of a table for one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as spark_types
+
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.predicate.bound import Bound, BoundAnd
+from fuse_stream.reading.scan import Selection, prune
+from fuse_stream.spark.block_scan import (
+    LOCAL_SETTINGS,
+    BlockFile,
+    BlockScan,
+    UnsafeFilters,
+    block_file,
+    check_present,
+    reader_session,
+    struct_of,
+)
+from fuse_stream.spark.jvm.file_scan import hadoop_path
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
+from fuse_stream.spark.types import spark_schema
+from fuse_stream.spark.where import read_condition
+from fuse_stream.table.handle import Table
+
+_SQL = "org.apache.spark.sql"
+_READ = f"{_SQL}.connector.read"
+_SOURCES = f"{_SQL}.execution.datasources"
+_BLOCK_BYTES = 128 * 1024 * 1024
+
+
+class TableScanBuilder(SpeakingProxy):
+    """Collects what a query wants of a snapshot."""
+
+    def __init__(self, spark: SparkSession, table: Table, snapshot: Snapshot) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._table = table
+        self._snapshot = snapshot
+        self._filters: list[Any] = []
+        self._wanted: Any = None
+
+    def pushFilters(self, filters: Any) -> Any:  # noqa: N802 - Spark's names, here and below
+        self._filters = [filters.apply(at) for at in range(filters.size())]
+        return filters  # Spark evaluates all of them for the rows
+
+    def pushedFilters(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_SQL}.connector.expressions.filter.Predicate", ())
+
+    def pruneColumns(self, wanted: Any) -> None:  # noqa: N802
+        self._wanted = wanted
+
+    def build(self) -> Any:
+        schema = self._snapshot.schema
+        read = schema.visible if self._wanted is None else _narrowed(schema, self._wanted)
+        bounds = [bound_of(expression, schema) for expression in self._filters]
+        selection = Selection(
+            schema=read,
+            read=read,
+            predicate=BoundAnd(operands=tuple(bounds)) if bounds else None,
+            leaf_ids=schema.bounded_ids,
+        )
+        unsafe = UnsafeFilters(read, schema, self._snapshot.summary.col_stats)
+        blocks: list[BlockFile] = []
+        rows = 0
+        for block in prune(self._table.metadata, self._snapshot, selection):
+            blocks.append(block_file(self._table.metadata.store, block))
+            unsafe.add(block)
+            rows += block.row_count
+        scan = BlockScan(schema=read, blocks=blocks, options=unsafe.reader_options())
+        try:
+            inner = parquet_scan(self._spark, scan, self._filters)
+        except CorruptObjectError as error:
+            error.context.update(path=self._table.location.path, version=self._snapshot.version)
+            raise
+        return TableScan(self._jvm, inner, scan, row_count=rows)
+
+    class Java:
+        implements = (
+            f"{_READ}.ScanBuilder",
+            f"{_READ}.SupportsPushDownRequiredColumns",
+            f"{_SQL}.internal.connector.SupportsPushDownCatalystFilters",
+        )
+
+
+class TableScan(SpeakingProxy):
+    """Spark's `ParquetScan` of some blocks; its columns are without the ids of the format."""
+
+    def __init__(self, jvm: Any, inner: Any, scan: BlockScan, *, row_count: int) -> None:
+        self._jvm = jvm
+        self._inner = inner
+        self._scan = scan
+        self._row_count = row_count
+
+    def readSchema(self) -> Any:  # noqa: N802
+        # With the ids, Spark would write them into the user's files.
+        text = spark_schema(self._scan.schema).json()
+        return java_class(self._jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
+
+    def description(self) -> str:
+        return f"fuse {self._inner.description()}"
+
+    def toBatch(self) -> Any:  # noqa: N802
+        return _TableBatch(self._jvm, self._inner.toBatch(), self._scan)
+
+    def toMicroBatchStream(self, location: str) -> Any:  # noqa: N802
+        raise NotImplementedError("a table of the catalog is not read as a stream")
+
+    def toContinuousStream(self, location: str) -> Any:  # noqa: N802
+        raise NotImplementedError("a table of the catalog is not read as a stream")
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_SQL}.connector.metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_SQL}.connector.metric.CustomTaskMetric", ())
+
+    def columnarSupportMode(self) -> Any:  # noqa: N802
+        mode = java_class(self._jvm, f"{_READ}.Scan$ColumnarSupportMode")
+        return mode.PARTITION_DEFINED
+
+    def estimateStatistics(self) -> Any:  # noqa: N802
+        return _Statistics(
+            self._jvm, self._inner.estimateStatistics().sizeInBytes(), self._row_count
+        )
+
+    def estimateSizeInBytes(self) -> Any:  # noqa: N802
+        return self._inner.estimateStatistics().sizeInBytes()
+
+    def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
+        return False
+
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+
+    def equals(self, other: object) -> bool:
+        return (
+            isinstance(other, TableScan)
+            and other._scan == self._scan  # noqa: SLF001 - the same class
+            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
+        )
+
+    class Java:
+        implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
+
+
+class _TableBatch(SpeakingProxy):
+    def __init__(self, jvm: Any, inner: Any, scan: BlockScan) -> None:
+        self._jvm = jvm
+        self._inner = inner
+        self._scan = scan
+
+    def planInputPartitions(self) -> Any:  # noqa: N802
+        return self._inner.planInputPartitions()
+
+    def createReaderFactory(self) -> Any:  # noqa: N802
+        return self._inner.createReaderFactory()
+
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+
+    def equals(self, other: object) -> bool:
+        return (
+            isinstance(other, _TableBatch)
+            and other._scan == self._scan  # noqa: SLF001 - the same class
+            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
+        )
+
+    class Java:
+        implements = (f"{_READ}.Batch",)
+
+
+class _Statistics(SpeakingProxy):
+    def __init__(self, jvm: Any, byte_count: Any, row_count: int) -> None:
+        self._jvm = jvm
+        self._byte_count = byte_count
+        self._row_count = row_count
+
+    def sizeInBytes(self) -> Any:  # noqa: N802
+        return self._byte_count
+
+    def numRows(self) -> Any:  # noqa: N802
+        return self._jvm.java.util.OptionalLong.of(self._row_count)
+
+    def columnStats(self) -> Any:  # noqa: N802
+        return self._jvm.java.util.HashMap()
+
+    class Java:
+        implements = (f"{_READ}.Statistics",)
+
+
+def bound_of(expression: Any, schema: Schema) -> Bound:
+    """Return the bound of one of Spark's expressions on rows of a table with `schema`."""
+    return read_condition(expression.toJSON(), schema, expression.apply).bound
+
+
+def parquet_scan(spark: SparkSession, scan: BlockScan, filters: Sequence[Any]) -> Any:
+    """Return Spark's scan of blocks; `filters` are tested for row groups, too."""
+    jvm = jvm_of(spark)
+    user: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    reader = reader_session(jvm, user, LOCAL_SETTINGS if scan.is_local else {})
+    check_present(jvm, reader, scan)
+    fields = reader.parseDataType(struct_of(scan.schema).json())
+    options = jvm.java.util.HashMap()
+    for name, value in scan.options.items():
+        options.put(name, value)
+    made = java_class(jvm, f"{_SQL}.util.CaseInsensitiveStringMap")(options)
+    index = file_index(jvm, reader, scan.blocks, fields)
+    builder = java_class(jvm, f"{_SOURCES}.v2.parquet.ParquetScanBuilder")(
+        reader, index, fields, fields, made
+    )
+    builder.pushFilters(scala_seq(jvm, filters))
+    return builder.build()
+
+
+def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) -> Any:
+    """Return an `InMemoryFileIndex` of blocks, which lists nothing."""
+    status = jvm.org.apache.hadoop.fs.FileStatus
+    cache = java_class(jvm, f"{_SOURCES}.FileStatusCache").getOrCreate(reader)
+    folders: dict[str, list[Any]] = {}
+    parents: dict[str, Any] = {}
+    for block in blocks:
+        path = hadoop_path(jvm, block.location)
+        folder = block.location.rpartition("/")[0]
+        parents.setdefault(folder, path.getParent())
+        folders.setdefault(folder, []).append(
+            status(block.byte_count, False, 1, _BLOCK_BYTES, 0, path)  # noqa: FBT003 - Java's
+        )
+    for folder, files in folders.items():
+        cache.putLeafFiles(
+            parents[folder], java_array(jvm, "org.apache.hadoop.fs.FileStatus", files)
+        )
+    nothing = jvm.scala.Option.empty()
+    no_partitions = scala_object(jvm, f"{_SOURCES}.PartitionSpec").emptySpec()
+    index = java_class(jvm, f"{_SOURCES}.InMemoryFileIndex")(
+        reader,
+        scala_seq(jvm, parents.values()),
+        scala_object(jvm, "scala.collection.immutable.Map").empty(),
+        jvm.scala.Some(fields),
+        cache,
+        jvm.scala.Some(no_partitions),
+        nothing,
+    )
+    cache.invalidateAll()  # of this index alone, which has its files now
+    return index
+
+
+def _narrowed(schema: Schema, wanted: Any) -> Schema:
+    """Return the columns of a schema that a `StructType` of Spark's names, at every depth."""
+    fields = spark_types.StructType.fromJson(json.loads(wanted.json()))
+    return dataclasses.replace(schema, columns=_narrowed_columns(schema.columns, fields))
+
+
+def _narrowed_columns(
+    columns: Sequence[Column], wanted: spark_types.StructType
+) -> tuple[Column, ...]:
+    known = {column.name: column for column in columns}
+    return tuple(_narrowed_column(known[field.name], field.dataType) for field in wanted.fields)
+
+
+def _narrowed_column(column: Column, wanted: spark_types.DataType) -> Column:
+    children = column.children
+    match wanted:
+        case spark_types.StructType():
+            children = _narrowed_columns(children, wanted)
+        case spark_types.ArrayType():
+            children = (_narrowed_column(children[0], wanted.elementType),)
+        case spark_types.MapType():
+            children = (
+                _narrowed_column(children[0], wanted.keyType),
+                _narrowed_column(children[1], wanted.valueType),
+            )
+    return dataclasses.replace(column, children=children)

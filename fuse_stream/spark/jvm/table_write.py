@@ -1,0 +1,119 @@
+"""Writes to a table of the catalog: rows go to the same functions as those of `fuse.write`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fuse_stream.errors import InvalidInputError
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.proxies import java_array, jvm_of
+from fuse_stream.spark.write import write
+from fuse_stream.table.handle import Table
+
+_CONNECTOR = "org.apache.spark.sql.connector"
+_WRITE = f"{_CONNECTOR}.write"
+_TEXTS = ("message", "author")
+
+
+class TableWriteBuilder(SpeakingProxy):
+    """Collects how a statement writes: it adds rows, or it replaces all of them."""
+
+    def __init__(self, spark: SparkSession, table: Table, options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._table = table
+        self._options = options
+        self._mode = "append"
+
+    def truncate(self) -> Any:
+        self._mode = "overwrite"
+        return self
+
+    def canOverwrite(self, predicates: Any) -> bool:  # noqa: N802 - Spark's names, here and below
+        raise InvalidInputError(
+            "INSERT OVERWRITE replaces the whole table: to replace some rows, delete them with "
+            "DELETE FROM and insert the new ones, or merge with fuse.merge",
+            where=" AND ".join(str(each.toString()) for each in predicates),
+        )
+
+    def overwrite(self, predicates: Any) -> Any:
+        raise NotImplementedError("canOverwrite refuses it")
+
+    def build(self) -> Any:
+        return _TableWrite(self._spark, self._table, self._options, self._mode)
+
+    def buildForBatch(self) -> Any:  # noqa: N802
+        raise NotImplementedError("a write of DataFrames has no batch of its own")
+
+    def buildForStreaming(self) -> Any:  # noqa: N802
+        raise NotImplementedError("a stream is written by fuse_sink")
+
+    class Java:
+        implements = (f"{_WRITE}.WriteBuilder", f"{_WRITE}.SupportsOverwriteV2")
+
+
+class _TableWrite(SpeakingProxy):
+    def __init__(
+        self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
+    ) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._table = table
+        self._options = options
+        self._mode = mode
+
+    def toInsertableRelation(self) -> Any:  # noqa: N802
+        return _Insertable(self._spark, self._table, self._options, self._mode)
+
+    def description(self) -> str:
+        return f"fuse {self._mode}"
+
+    def toBatch(self) -> Any:  # noqa: N802
+        raise NotImplementedError("a write of DataFrames has no batch of its own")
+
+    def toStreaming(self) -> Any:  # noqa: N802
+        raise NotImplementedError("a stream is written by fuse_sink")
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+
+    class Java:
+        implements = (f"{_WRITE}.V1Write",)
+
+
+class _Insertable(SpeakingProxy):
+    def __init__(
+        self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
+    ) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._table = table
+        self._options = options
+        self._mode = mode
+
+    def insert(self, rows: Any, overwrite: bool) -> None:  # noqa: FBT001 - Spark's
+        location = self._table.location
+        write(
+            DataFrame(rows, self._spark),
+            location.path,
+            mode=self._mode,
+            message=self._options.get("message", ""),
+            author=self._options.get("author", ""),
+            storage_options=location.storage_options,
+            unsafe_single_writer=location.unsafe_single_writer,
+        )
+
+    class Java:
+        implements = ("org.apache.spark.sql.sources.InsertableRelation",)
+
+
+def write_options(info: Any) -> dict[str, str]:
+    """Return the options of a write that the log shows."""
+    options = info.options()
+    return {name: options.get(name) for name in _TEXTS if options.containsKey(name)}

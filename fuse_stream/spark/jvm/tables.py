@@ -1,0 +1,192 @@
+"""A table of the catalog, as Spark sees it: its columns, what it can do, and how it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from fuse_stream.dml.delete import delete
+from fuse_stream.format.records import Snapshot
+from fuse_stream.format.schema import Schema
+from fuse_stream.spark.jvm.connector_predicates import find_predicate
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.proxies import (
+    java_array,
+    java_class,
+    java_map,
+    java_set,
+    jvm_of,
+    scala_seq,
+)
+from fuse_stream.spark.jvm.table_scan import TableScanBuilder
+from fuse_stream.spark.jvm.table_write import TableWriteBuilder, write_options
+from fuse_stream.spark.types import quoted, spark_schema
+from fuse_stream.table.handle import Table
+
+_CONNECTOR = "org.apache.spark.sql.connector"
+_CATALOG = f"{_CONNECTOR}.catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A snapshot of a table, found by the table's name."""
+
+    name: str
+    """With the catalog's."""
+    table: Table
+    snapshot: Snapshot
+
+
+class FuseTable(SpeakingProxy):
+    """One snapshot of a table for reads; the table for writes."""
+
+    def __init__(self, spark: SparkSession, loaded: Loaded) -> None:
+        self._spark = spark
+        self._jvm = jvm_of(spark)
+        self._loaded = loaded
+
+    def toString(self) -> str:  # noqa: N802 - Java's name
+        return self._loaded.name
+
+    # ---- Table
+
+    def name(self) -> str:
+        return self._loaded.name
+
+    def id(self) -> str:
+        return self._loaded.table.table_id
+
+    def version(self) -> str:
+        return str(self._loaded.snapshot.version)
+
+    def schema(self) -> Any:
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        return session.parseDataType(spark_schema(self._loaded.snapshot.schema.visible).json())
+
+    def columns(self) -> Any:
+        return columns_of(self._jvm, self.schema())
+
+    def partitioning(self) -> Any:
+        names = cluster_names(self._loaded.snapshot)
+        expressions = java_class(self._jvm, f"{_CONNECTOR}.expressions.Expressions")
+        found = []
+        if names:
+            references = [expressions.column(quoted(name)) for name in names]
+            cluster = java_class(self._jvm, f"{_CONNECTOR}.expressions.ClusterByTransform")
+            found = [cluster(scala_seq(self._jvm, references))]
+        return java_array(self._jvm, f"{_CONNECTOR}.expressions.Transform", found)
+
+    def properties(self) -> Any:
+        own = {"provider": "fuse", "location": self._loaded.table.location.path}
+        return java_map(self._jvm, {**self._loaded.snapshot.properties, **own})
+
+    def constraints(self) -> Any:
+        return java_array(self._jvm, f"{_CATALOG}.constraints.Constraint", ())
+
+    def capabilities(self) -> Any:
+        known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
+        return java_set(self._jvm, [known.BATCH_READ, known.V1_BATCH_WRITE, known.TRUNCATE])
+
+    # ---- SupportsMetadataColumns
+
+    def metadataColumns(self) -> Any:  # noqa: N802
+        hidden = hidden_schema(self._loaded.snapshot.schema)
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        fields = list(session.parseDataType(spark_schema(hidden).json()).fields())
+        return java_array(
+            self._jvm,
+            f"{_CATALOG}.MetadataColumn",
+            [HiddenColumn(self._jvm, field) for field in fields],
+        )
+
+    def canRenameConflictingMetadataColumns(self) -> bool:  # noqa: N802
+        return False
+
+    # ---- SupportsRead, SupportsWrite
+
+    def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        return TableScanBuilder(self._spark, self._loaded.table, self._loaded.snapshot)
+
+    def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
+        return TableWriteBuilder(self._spark, self._loaded.table, write_options(info))
+
+    # ---- SupportsDeleteV2
+
+    def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
+        return find_predicate(list(predicates)) is not None
+
+    def deleteWhere(self, predicates: Any, *options: Any) -> None:  # noqa: N802
+        where = find_predicate(list(predicates))
+        assert where is not None  # `canDeleteWhere` has said so
+        delete(self._loaded.table.committer, where)
+
+    def truncateTable(self, *options: Any) -> bool:  # noqa: N802
+        self._loaded.table.delete("true")
+        return True
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+
+    class Java:
+        implements = (
+            f"{_CATALOG}.Table",
+            f"{_CATALOG}.SupportsRead",
+            f"{_CATALOG}.SupportsWrite",
+            f"{_CATALOG}.SupportsDeleteV2",
+            f"{_CATALOG}.SupportsMetadataColumns",
+        )
+
+
+class HiddenColumn(SpeakingProxy):
+    """A hidden column, which a query gets only by its name."""
+
+    def __init__(self, jvm: Any, field: Any) -> None:
+        self._jvm = jvm
+        self._field = field
+
+    def name(self) -> str:
+        return str(self._field.name())
+
+    def dataType(self) -> Any:  # noqa: N802
+        return self._field.dataType()
+
+    def isNullable(self) -> bool:  # noqa: N802
+        return True
+
+    def comment(self) -> None:
+        return None
+
+    def transform(self) -> None:
+        return None
+
+    def metadataInJSON(self) -> None:  # noqa: N802
+        return None
+
+    class Java:
+        implements = (f"{_CATALOG}.MetadataColumn",)
+
+
+def columns_of(jvm: Any, schema: Any) -> Any:
+    """Return the fields of a `StructType` as columns of a table."""
+    create = java_class(jvm, f"{_CATALOG}.Column").create
+    made = [create(field.name(), field.dataType(), field.nullable()) for field in schema.fields()]
+    return java_array(jvm, f"{_CATALOG}.Column", made)
+
+
+def cluster_names(snapshot: Snapshot) -> list[str]:
+    """Return the names of the columns of a snapshot's cluster key."""
+    names = {column.id: column.name for column in snapshot.schema.columns}
+    return [names[column] for column in snapshot.cluster_key]
+
+
+def hidden_schema(schema: Schema) -> Schema:
+    """Return the hidden columns of a schema."""
+    shown = {column.id for column in schema.visible.columns}
+    hidden = tuple(column for column in schema.columns if column.id not in shown)
+    return dataclasses.replace(schema, columns=hidden)
