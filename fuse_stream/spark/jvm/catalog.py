@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders, Namespace
+from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.ddl import alter_table, create_table
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJava
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
@@ -107,10 +108,10 @@ class FuseCatalog(SpeakingProxy):
         """Do nothing: nothing is cached."""
 
     def loadChangelog(self, ident: Any, context: Any, options: Any) -> Any:  # noqa: N802
-        raise ThrownInJava(
-            self._jvm.java.lang.UnsupportedOperationException(
-                "the catalog has no changelog: use fuse.read_stream, or read the feed"
-            )
+        namespace = _namespace(ident.namespace())
+        name = ".".join((self._name, *namespace, ident.name()))
+        return Changelog(
+            self._spark, name, self._folders.location(namespace, ident.name()), context
         )
 
     # ---- TableCatalog: changing

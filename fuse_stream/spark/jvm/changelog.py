@@ -83,6 +83,8 @@ class ChangeRange:
     def of(cls, found: Any) -> Self:
         """Return the range that Spark has parsed."""
         kind = found.getClass().getSimpleName()
+        if kind == "UnboundedRange":
+            return cls()
         bounds = {
             "includes_first": bool(found.startingBoundInclusive()),
             "includes_last": bool(found.endingBoundInclusive()),
@@ -91,11 +93,9 @@ class ChangeRange:
             end = found.endingVersion()
             last = str(end.get()) if end.isPresent() else None
             return cls(first=str(found.startingVersion()), last=last, **bounds)
-        if kind == "TimestampRange":
-            until = found.endingTimestamp()
-            last_us = int(until.get()) if until.isPresent() else None
-            return cls(first=int(found.startingTimestamp()), last=last_us, **bounds)
-        return cls()
+        until = found.endingTimestamp()
+        last_us = int(until.get()) if until.isPresent() else None
+        return cls(first=int(found.startingTimestamp()), last=last_us, **bounds)
 
     def find_end(self, history: History, branch: str) -> int | None:
         """Return the last version; None if there is none, or if it is before the first one kept.

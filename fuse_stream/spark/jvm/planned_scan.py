@@ -13,7 +13,7 @@ for are not read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
+    java_map,
     java_strings,
     jvm_of,
     scala_object,
@@ -189,16 +190,23 @@ class WorkReader:
 
     def _python_batch(self, work: TaskWork) -> Any:
         register_tasks(self._spark)
-        jvm = self.jvm
-        user: JavaObject = self._spark._jsparkSession  # noqa: SLF001 - the same
-        sources = jvm.org.apache.spark.sql.execution.datasources
-        source = sources.DataSource.lookupDataSourceV2(NAME, user.sessionState().conf()).get()
-        options = jvm.java.util.HashMap()
-        options.put(WORK, work.to_option())
-        no_partitioning = java_array(jvm, f"{_CONNECTOR}.expressions.Transform", ())
-        table = source.getTable(self.read_schema, no_partitioning, options)
-        case_insensitive = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
-        return table.newScanBuilder(case_insensitive).build().toBatch()
+        options = {WORK: work.to_option()}
+        table, given = python_table(self._spark, NAME, self.read_schema, options)
+        return table.newScanBuilder(given).build().toBatch()
+
+
+def python_table(
+    spark: SparkSession, source: str, schema: Any, options: Mapping[str, str]
+) -> tuple[Any, Any]:
+    """Return the table that a Python data source is for Spark's connectors, and its options."""
+    jvm = jvm_of(spark)
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    find = java_class(jvm, f"{_SOURCES}.DataSource").lookupDataSourceV2
+    found = find(source, user.sessionState().conf()).get()
+    given = java_map(jvm, options)
+    no_partitioning = java_array(jvm, f"{_CONNECTOR}.expressions.Transform", ())
+    table = found.getTable(schema, no_partitioning, given)
+    return table, java_class(jvm, "org.apache.spark.sql.util.CaseInsensitiveStringMap")(given)
 
 
 def split_bytes(reader: Any, sizes: Sequence[int]) -> int:

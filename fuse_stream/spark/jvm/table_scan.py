@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -49,11 +49,19 @@ _BLOCK_BYTES = 128 * 1024 * 1024
 class TableScanBuilder(SpeakingProxy):
     """Collects what a query wants of a snapshot."""
 
-    def __init__(self, spark: SparkSession, table: Table, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        snapshot: Snapshot,
+        open_stream: Callable[[], SpeakingProxy],
+    ) -> None:
+        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked."""
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._table = table
         self._snapshot = snapshot
+        self._open_stream = open_stream
         self._filters: list[Any] = []
         self._wanted: Any = None
 
@@ -90,7 +98,7 @@ class TableScanBuilder(SpeakingProxy):
         except CorruptObjectError as error:
             error.context.update(path=self._table.location.path, version=self._snapshot.version)
             raise
-        return TableScan(self._jvm, inner, scan, row_count=rows)
+        return TableScan(self._jvm, inner, scan, self._open_stream, row_count=rows)
 
     class Java:
         implements = (
@@ -103,10 +111,19 @@ class TableScanBuilder(SpeakingProxy):
 class TableScan(SpeakingProxy):
     """Spark's `ParquetScan` of some blocks; its columns are without the ids of the format."""
 
-    def __init__(self, jvm: Any, inner: Any, scan: BlockScan, *, row_count: int) -> None:
+    def __init__(
+        self,
+        jvm: Any,
+        inner: Any,
+        scan: BlockScan,
+        open_stream: Callable[[], SpeakingProxy],
+        *,
+        row_count: int,
+    ) -> None:
         self._jvm = jvm
         self._inner = inner
         self._scan = scan
+        self._open_stream = open_stream
         self._row_count = row_count
 
     def readSchema(self) -> Any:  # noqa: N802
@@ -121,7 +138,7 @@ class TableScan(SpeakingProxy):
         return _TableBatch(self._jvm, self._inner.toBatch(), self._scan)
 
     def toMicroBatchStream(self, location: str) -> Any:  # noqa: N802
-        raise NotImplementedError("a table of the catalog is not read as a stream")
+        return self._open_stream()
 
     def toContinuousStream(self, location: str) -> Any:  # noqa: N802
         raise NotImplementedError("a table of the catalog is not read as a stream")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,8 +22,9 @@ from fuse_stream.spark.jvm.proxies import (
     jvm_of,
     scala_seq,
 )
+from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
-from fuse_stream.spark.jvm.table_write import TableWriteBuilder, write_options
+from fuse_stream.spark.jvm.table_write import TableWriteBuilder
 from fuse_stream.spark.types import quoted, spark_schema
 from fuse_stream.table.handle import Table
 
@@ -88,7 +90,16 @@ class FuseTable(SpeakingProxy):
 
     def capabilities(self) -> Any:
         known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
-        return java_set(self._jvm, [known.BATCH_READ, known.V1_BATCH_WRITE, known.TRUNCATE])
+        return java_set(
+            self._jvm,
+            [
+                known.BATCH_READ,
+                known.MICRO_BATCH_READ,
+                known.V1_BATCH_WRITE,
+                known.STREAMING_WRITE,
+                known.TRUNCATE,
+            ],
+        )
 
     # ---- SupportsMetadataColumns
 
@@ -108,10 +119,17 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsRead, SupportsWrite
 
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
-        return TableScanBuilder(self._spark, self._loaded.table, self._loaded.snapshot)
+        stream = partial(
+            open_append_stream,
+            self._spark,
+            self._loaded.table.location,
+            self._loaded.snapshot.schema.visible,
+            dict(options.asCaseSensitiveMap()),
+        )
+        return TableScanBuilder(self._spark, self._loaded.table, self._loaded.snapshot, stream)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        return TableWriteBuilder(self._spark, self._loaded.table, write_options(info))
+        return TableWriteBuilder(self._spark, self._loaded.table, info)
 
     # ---- SupportsDeleteV2
 
