@@ -4,11 +4,13 @@ Rules:
 - It holds no state but its place: each call opens the table, so each statement sees the newest
   snapshot. What a statement reads is one snapshot, chosen when Spark resolves the name.
 - A table is loaded as itself for commands and for writes. Of a snapshot that hides rows, what
-  queries get is a view, which leaves them out.
+  queries get is a view, which leaves them out. If it is not certain that a name is a command's, it
+  is a query's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from typing import Any
 
@@ -19,7 +21,7 @@ from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders, Namespace
 from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.ddl import alter_table, create_table
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJava
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -35,6 +37,8 @@ from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
 
 _CATALOG = "org.apache.spark.sql.connector.catalog"
+_COMMANDS = "lookupTableOrView"
+"""The method of Spark's that finds the tables of commands."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -50,7 +54,7 @@ class FuseCatalog(SpeakingProxy):
 
     # ---- CatalogPlugin
 
-    def initialize(self, name: str, options: Any) -> None:
+    def initialize(self, _name: str, _options: Any) -> None:
         """Do nothing: it is complete."""
 
     def name(self) -> str:
@@ -95,19 +99,19 @@ class FuseCatalog(SpeakingProxy):
         version, timestamp = _travel(wanted)
         if version is None and timestamp is None:
             return self._load(ident)
-        return self._loaded(ident, version, timestamp)
+        return self._load_rows(ident, version, timestamp)
 
     def loadRelation(self, ident: Any) -> Any:  # noqa: N802
-        """Load the newest snapshot of a table for a query."""
-        return self._loaded(ident, None, None)
+        """Load the newest snapshot of a table for a query; the table for a command."""
+        return self._load(ident) if self._is_for_command() else self._load_rows(ident, None, None)
 
     def tableExists(self, ident: Any) -> bool:  # noqa: N802
         return self._find(ident) is not None
 
-    def invalidateTable(self, ident: Any) -> None:  # noqa: N802
+    def invalidateTable(self, _ident: Any) -> None:  # noqa: N802
         """Do nothing: nothing is cached."""
 
-    def loadChangelog(self, ident: Any, context: Any, options: Any) -> Any:  # noqa: N802
+    def loadChangelog(self, ident: Any, context: Any, _options: Any) -> Any:  # noqa: N802
         namespace = _namespace(ident.namespace())
         name = ".".join((self._name, *namespace, ident.name()))
         return Changelog(
@@ -122,11 +126,11 @@ class FuseCatalog(SpeakingProxy):
         create_table(self._folders.location(_namespace(ident.namespace()), ident.name()), parts)
         return self._load(ident)
 
-    def createTableLike(self, ident: Any, info: Any, source: Any) -> Any:  # noqa: N802
+    def createTableLike(self, ident: Any, info: Any, _source: Any) -> Any:  # noqa: N802
         return self.createTable(ident, info)
 
     def alterTable(self, ident: Any, changes: Any) -> Any:  # noqa: N802
-        alter_table(self._loaded_of(ident).table, list(changes))
+        alter_table(self._found(ident).table, list(changes))
         return self._load(ident)
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
@@ -151,31 +155,31 @@ class FuseCatalog(SpeakingProxy):
     def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
         return self.listTableSummaries(namespace)
 
-    def listViews(self, namespace: Any) -> Any:  # noqa: N802
+    def listViews(self, _namespace: Any) -> Any:  # noqa: N802
         return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
 
     def loadView(self, ident: Any) -> Any:  # noqa: N802
         raise self._thrown("NoSuchViewException", ident)
 
-    def viewExists(self, ident: Any) -> bool:  # noqa: N802
+    def viewExists(self, _ident: Any) -> bool:  # noqa: N802
         return False
 
-    def invalidateView(self, ident: Any) -> None:  # noqa: N802
+    def invalidateView(self, _ident: Any) -> None:  # noqa: N802
         """Do nothing: nothing is cached."""
 
-    def createView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+    def createView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
         raise _no_views(ident)
 
-    def replaceView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+    def replaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
         raise _no_views(ident)
 
-    def createOrReplaceView(self, ident: Any, view: Any) -> Any:  # noqa: N802
+    def createOrReplaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
         raise _no_views(ident)
 
-    def dropView(self, ident: Any) -> bool:  # noqa: N802
+    def dropView(self, _ident: Any) -> bool:  # noqa: N802
         return False
 
-    def renameView(self, old: Any, new: Any) -> None:  # noqa: N802
+    def renameView(self, old: Any, _new: Any) -> None:  # noqa: N802
         raise self._thrown("NoSuchViewException", old)
 
     # ---- SupportsNamespaces
@@ -193,17 +197,17 @@ class FuseCatalog(SpeakingProxy):
         path = self._folders.path(self._existing(namespace))
         return java_map(self._jvm, {"location": path})
 
-    def createNamespace(self, namespace: Any, metadata: Any) -> None:  # noqa: N802
+    def createNamespace(self, namespace: Any, _metadata: Any) -> None:  # noqa: N802
         if self.namespaceExists(namespace):
             raise self._thrown("NamespaceAlreadyExistsException", namespace)
         self._folders.create(_namespace(namespace))
 
-    def alterNamespace(self, namespace: Any, changes: Any) -> None:  # noqa: N802
+    def alterNamespace(self, namespace: Any, _changes: Any) -> None:  # noqa: N802
         raise InvalidInputError(
             "a namespace is a folder and has no properties", namespace=list(namespace)
         )
 
-    def dropNamespace(self, namespace: Any, cascade: bool) -> bool:  # noqa: N802, FBT001 - Spark's
+    def dropNamespace(self, namespace: Any, _cascade: bool) -> bool:  # noqa: N802, FBT001 - Spark's
         self._folders.drop(self._existing(namespace))
         return True
 
@@ -212,55 +216,65 @@ class FuseCatalog(SpeakingProxy):
     def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
         raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
 
-    def listProcedures(self, namespace: Any) -> Any:  # noqa: N802
+    def listProcedures(self, _namespace: Any) -> Any:  # noqa: N802
         return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
 
     # ---- finding
 
     def _find(self, ident: Any) -> Loaded | None:
         """Return the newest snapshot of a table; None if there is no table."""
+        namespace = _namespace(ident.namespace())
         try:
-            return self._loaded_of(ident)
+            table = open_at(self._folders.location(namespace, ident.name()))
         except NotFoundError:
             return None
-
-    def _loaded_of(
-        self, ident: Any, version: str | None = None, timestamp: Timestamp | None = None
-    ) -> Loaded:
-        namespace = _namespace(ident.namespace())
-        table = open_at(self._folders.location(namespace, ident.name()))
+        except InvalidInputError:  # no folder can have this name
+            return None
         name = ".".join((self._name, *namespace, ident.name()))
-        return Loaded(name=name, table=table, snapshot=table.snapshot(version, timestamp=timestamp))
+        return Loaded(name=name, table=table, snapshot=table.head())
+
+    def _found(self, ident: Any) -> Loaded:
+        loaded = self._find(ident)
+        if loaded is None:
+            raise self._thrown("NoSuchTableException", ident)
+        return loaded
 
     def _load(self, ident: Any) -> Any:
+        """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
-        return self._special(ident) if loaded is None else FuseTable(self._spark, loaded)
+        return self._find_other(ident) if loaded is None else FuseTable(self._spark, loaded)
 
-    def _loaded(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
+    def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
         """Return what a query reads of a table."""
-        if self._find(ident) is None:
-            found = self._special(ident)
-            if found is None:
+        loaded = self._find(ident)
+        if loaded is None:
+            other = self._find_other(ident)
+            if other is None or version is not None or timestamp is not None:
                 raise self._thrown("NoSuchTableException", ident)
-            return found
-        loaded = self._loaded_of(ident, version, timestamp)
+            return other
+        if version is not None or timestamp is not None:
+            snapshot = loaded.table.snapshot(version, timestamp=timestamp)
+            loaded = dataclasses.replace(loaded, snapshot=snapshot)
         if loaded.snapshot.deletion_files:
             return self._views.view_of(ident, loaded)
         return FuseTable(self._spark, loaded)
 
-    def _special(self, ident: Any) -> Any:
+    def _find_other(self, ident: Any) -> Any:
         """Return what has a name that is no table's; None if there is nothing."""
-        names = list(ident.namespace())
-        if ident.name() in METADATA and names:
-            *namespace, table = names
-            try:
-                location = self._folders.location(tuple(namespace), table)
-                opened = open_at(location)
-            except (NotFoundError, InvalidInputError):
-                return None
-            name = ".".join((self._name, *names, ident.name()))
-            return MetadataTable(self._spark, name, opened, METADATA[ident.name()])
+        *namespace, table = list(ident.namespace()) or [""]
+        of_table = java_class(self._jvm, f"{_CATALOG}.Identifier").of(
+            java_strings(self._jvm, namespace), table
+        )
+        if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
+            name = f"{loaded.name}.{ident.name()}"
+            return MetadataTable(self._spark, name, loaded.table, METADATA[ident.name()])
         return self._views.find(ident)
+
+    def _is_for_command(self) -> bool:
+        """True if Spark resolves the name of a command, such as DESCRIBE, in this call."""
+        # It asks in the same way for both, so only the stack of its thread tells them apart.
+        error = self._jvm.java.lang.Throwable()
+        return _COMMANDS in self._jvm.org.apache.spark.util.Utils.exceptionString(error)
 
     def _existing(self, namespace: Any) -> Namespace:
         names = _namespace(namespace)
@@ -268,9 +282,9 @@ class FuseCatalog(SpeakingProxy):
             raise self._thrown("NoSuchNamespaceException", namespace)
         return names
 
-    def _thrown(self, exception: str, of: Any) -> ThrownInJava:
+    def _thrown(self, exception: str, of: Any) -> ThrownInJavaError:
         made = java_class(self._jvm, f"org.apache.spark.sql.catalyst.analysis.{exception}")(of)
-        return ThrownInJava(made)
+        return ThrownInJavaError(made)
 
     class Java:
         implements = (

@@ -37,8 +37,8 @@ def create_table(location: TableLocation, parts: Sequence[Any]) -> Table:
         info = parts[0]
         if list(info.constraints()):
             raise InvalidInputError(
-                "a table has no constraints but NOT NULL and its key: leave the constraint out, and "
-                "set a key with Table.set_key"
+                "a table has no constraints but NOT NULL and its key: leave the constraint out, "
+                "and set a key with Table.set_key"
             )
         schema, transforms, properties = info.schema(), info.partitions(), info.properties()
     else:

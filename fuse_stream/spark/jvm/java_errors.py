@@ -20,7 +20,7 @@ from fuse_stream.errors import FuseError, UnsupportedEnvironmentError
 from fuse_stream.spark.jvm.proxies import Proxy, jvm_of
 
 
-class ThrownInJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no hints
+class ThrownInJavaError(Py4JJavaError):  # type: ignore[misc]  # py4j has no hints
     """An error that Spark gets as the exception of Java that it carries."""
 
     def __init__(self, exception: Any) -> None:
@@ -28,14 +28,14 @@ class ThrownInJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no hints
 
 
 class _IfThrownInJava:
-    """True while py4j handles a `ThrownInJava`."""
+    """True while py4j handles a `ThrownInJavaError`."""
 
     def __bool__(self) -> bool:
-        return isinstance(sys.exc_info()[1], ThrownInJava)
+        return isinstance(sys.exc_info()[1], ThrownInJavaError)
 
 
 def let_errors_through(spark: SparkSession) -> None:
-    """Make the server of callbacks throw what a `ThrownInJava` carries.
+    """Make the server of callbacks throw what a `ThrownInJavaError` carries.
 
     Raises:
         UnsupportedEnvironmentError: py4j has no such setting.
@@ -67,7 +67,7 @@ def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, *arguments)
         except FuseError as error:
-            raise ThrownInJava(java_exception(self._jvm, error)) from error
+            raise ThrownInJavaError(java_exception(self._jvm, error)) from error
 
     return call
 

@@ -215,7 +215,7 @@ class MetadataTable(SpeakingProxy):
         known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
         return java_set(self._jvm, [known.BATCH_READ])
 
-    def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+    def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802
         return _RowsBuilder(
             LocalRows(self._spark, self._metadata.schema, self._metadata.rows(self._table))
         )

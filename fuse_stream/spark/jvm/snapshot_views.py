@@ -50,16 +50,17 @@ class SnapshotViews:
         schema = loaded.snapshot.schema.visible
         fields = session.parseDataType(spark_schema(schema).json()).asNullable()
         names = ", ".join(quoted(name) for name in schema.names())
+        text = f"SELECT {names} FROM {self._name}.{_INNER}.{quoted(inner)}"  # noqa: S608 - quoted
         view = (
             java_class(self._jvm, f"{_CATALOG}.View$Builder")()
             .withColumns(columns_of(self._jvm, fields))
-            .withQueryText(f"SELECT {names} FROM {self._name}.{_INNER}.{quoted(inner)}")
+            .withQueryText(text)
             .withCurrentCatalog(self._name)
             .withCurrentNamespace(java_strings(self._jvm, ()))
             .build()
         )
         table = scala_object(self._jvm, f"{_CATALOG}.V1Table")
-        return table.apply(table.toCatalogTable(self._catalog, ident, view))
+        return table.apply(table.toCatalogTable(self._catalog, self._in_one_namespace(ident), view))
 
     def find(self, ident: Any) -> Any:
         """Return the table of Spark's that an inner name means; None for other names."""
@@ -87,6 +88,12 @@ class SnapshotViews:
         while len(self._kept) > _MOST:
             old, _ = self._kept.popitem(last=False)
             relations.invalidateCachedTable(key(self._name, _INNER, old))
+
+    def _in_one_namespace(self, ident: Any) -> Any:
+        """Return a name as Spark's own tables have one: columns are found by its last two parts."""
+        namespace = ".".join(ident.namespace()) or self._name
+        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
+        return of(java_strings(self._jvm, [namespace]), ident.name())
 
     def _described(self, inner: str) -> Any:
         identifier = java_class(self._jvm, f"{_CATALOG}.Identifier").of(

@@ -1,7 +1,8 @@
 """A query's scan of one snapshot: blocks are pruned here and read by Spark's own Parquet reader.
 
 Rules:
-- The snapshot hides no rows: of one that does, queries get a view.
+- Of a snapshot that hides rows, queries by its name get a view. But a DataFrame that was made
+  before rows were hidden is planned again with this scan, which then reads by `format("fuse")`.
 - Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
 - Nothing is listed: Spark's index of files is filled from the segments.
 - Two scans are equal if they read the same blocks by the same plan. By the index alone, which
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.predicate.bound import Bound, BoundAnd
@@ -91,10 +93,13 @@ class TableScanBuilder(SpeakingProxy):
         for block in prune(self._table.metadata, self._snapshot, selection):
             blocks.append(block_file(self._table.metadata.store, block))
             unsafe.add(block)
-            rows += block.row_count
+            rows += block.live_rows
         scan = BlockScan(schema=read, blocks=blocks, options=unsafe.reader_options())
         try:
-            inner = parquet_scan(self._spark, scan, self._filters)
+            if self._snapshot.deletion_files:
+                inner = portable_scan(self._spark, self._table, self._snapshot, read)
+            else:
+                inner = parquet_scan(self._spark, scan, self._filters)
         except CorruptObjectError as error:
             error.context.update(path=self._table.location.path, version=self._snapshot.version)
             raise
@@ -137,7 +142,7 @@ class TableScan(SpeakingProxy):
     def toBatch(self) -> Any:  # noqa: N802
         return _TableBatch(self._jvm, self._inner.toBatch(), self._scan)
 
-    def toMicroBatchStream(self, location: str) -> Any:  # noqa: N802
+    def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
 
     def toContinuousStream(self, location: str) -> Any:  # noqa: N802
@@ -245,6 +250,20 @@ def parquet_scan(spark: SparkSession, scan: BlockScan, filters: Sequence[Any]) -
     )
     builder.pushFilters(scala_seq(jvm, filters))
     return builder.build()
+
+
+def portable_scan(spark: SparkSession, table: Table, snapshot: Snapshot, columns: Schema) -> Any:
+    """Return the scan of a snapshot by `format("fuse")`, which leaves hidden rows out."""
+    options = {
+        "path": table.location.path,
+        "storageOptions": json.dumps(dict(table.location.storage_options)),
+        "versionAsOf": pin(None, snapshot.version, branch=table.branch),
+    }
+    if columns.columns:
+        options["columns"] = json.dumps(list(columns.names()))
+    rows = spark.read.format("fuse").options(**options).load()
+    relation = rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark offers no public way
+    return relation.table().newScanBuilder(relation.options()).build()
 
 
 def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) -> Any:

@@ -100,7 +100,7 @@ class _Insertable(SpeakingProxy):
         self._options = options
         self._mode = mode
 
-    def insert(self, rows: Any, overwrite: bool) -> None:  # noqa: FBT001 - Spark's
+    def insert(self, rows: Any, _overwrite: bool) -> None:  # noqa: FBT001 - Spark's
         location = self._table.location
         write(
             DataFrame(rows, self._spark),

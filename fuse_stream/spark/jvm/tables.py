@@ -136,12 +136,12 @@ class FuseTable(SpeakingProxy):
     def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
         return find_predicate(list(predicates)) is not None
 
-    def deleteWhere(self, predicates: Any, *options: Any) -> None:  # noqa: N802
+    def deleteWhere(self, predicates: Any, *_options: Any) -> None:  # noqa: N802
         where = find_predicate(list(predicates))
         assert where is not None  # `canDeleteWhere` has said so
         delete(self._loaded.table.committer, where)
 
-    def truncateTable(self, *options: Any) -> bool:  # noqa: N802
+    def truncateTable(self, *_options: Any) -> bool:  # noqa: N802
         self._loaded.table.delete("true")
         return True
 
