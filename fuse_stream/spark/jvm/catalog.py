@@ -23,6 +23,7 @@ from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.ddl import alter_table, create_table
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
+from fuse_stream.spark.jvm.procedures import PROCEDURES, SYSTEM, find_procedure
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
@@ -35,6 +36,7 @@ from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
 from fuse_stream.spark.jvm.tables import FuseTable, Loaded
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
+from fuse_stream.table.location import TableLocation
 
 _CATALOG = "org.apache.spark.sql.connector.catalog"
 _COMMANDS = "lookupTableOrView"
@@ -214,10 +216,26 @@ class FuseCatalog(SpeakingProxy):
     # ---- ProcedureCatalog
 
     def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
-        raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
+        return find_procedure(
+            self._spark, _namespace(ident.namespace()), ident.name(), self._locate
+        )
 
-    def listProcedures(self, _namespace: Any) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
+    def listProcedures(self, namespace: Any) -> Any:  # noqa: N802
+        names = _namespace(namespace)
+        is_whole = names in {(), (self._folders.default,), (SYSTEM,)}
+        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
+        system = java_strings(self._jvm, [SYSTEM])
+        found = [of(system, name) for name in PROCEDURES] if is_whole else []
+        return java_array(self._jvm, f"{_CATALOG}.Identifier", found)
+
+    def _locate(self, name: str) -> TableLocation:
+        """Return the location of a table by its name, with this catalog's or without."""
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        parts = session.sessionState().sqlParser().parseMultipartIdentifier(name)
+        *namespace, table = [parts.apply(at) for at in range(parts.size())]
+        if namespace[:1] == [self._name]:
+            namespace = namespace[1:]
+        return self._folders.location(tuple(namespace), table)
 
     # ---- finding
 
