@@ -11,7 +11,7 @@ import base64
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -80,5 +80,7 @@ class _Reader(DataSourceReader):
 
 
 def register_tasks(spark: SparkSession) -> None:
-    """Let the session find the source; it replaces one that was registered before."""
-    spark.dataSource.register(TaskSource)
+    """Let a session of the JVM find the source."""
+    session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    if not session.sessionState().dataSourceManager().dataSourceExists(NAME):
+        spark.dataSource.register(TaskSource)

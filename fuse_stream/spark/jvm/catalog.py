@@ -117,7 +117,7 @@ class FuseCatalog(SpeakingProxy):
         namespace = _namespace(ident.namespace())
         name = ".".join((self._name, *namespace, ident.name()))
         return Changelog(
-            self._spark, name, self._folders.location(namespace, ident.name()), context
+            self._spark, name, self._folders.readable(namespace, ident.name()), context
         )
 
     # ---- TableCatalog: changing
@@ -235,7 +235,7 @@ class FuseCatalog(SpeakingProxy):
         *namespace, table = [parts.apply(at) for at in range(parts.size())]
         if namespace[:1] == [self._name]:
             namespace = namespace[1:]
-        return self._folders.location(tuple(namespace), table)
+        return self._folders.readable(tuple(namespace), table)
 
     # ---- finding
 
@@ -243,7 +243,7 @@ class FuseCatalog(SpeakingProxy):
         """Return the newest snapshot of a table; None if there is no table."""
         namespace = _namespace(ident.namespace())
         try:
-            table = open_at(self._folders.location(namespace, ident.name()))
+            table = open_at(self._folders.readable(namespace, ident.name()))
         except NotFoundError:
             return None
         except InvalidInputError:  # no folder can have this name

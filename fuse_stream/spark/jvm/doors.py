@@ -29,14 +29,28 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
         f"{_CONNECTOR}.write.SupportsTruncate",
         "org.apache.spark.sql.sources.InsertableRelation",
     ),
+    "changes": (
+        f"{_CONNECTOR}.catalog.Changelog",
+        f"{_CONNECTOR}.catalog.ChangelogRange",
+        f"{_V2}.parquet.ParquetScan",
+        "org.apache.spark.sql.execution.datasources.FilePartition",
+    ),
+    "stream": (
+        f"{_CONNECTOR}.read.streaming.MicroBatchStream",
+        f"{_CONNECTOR}.read.streaming.SupportsTriggerAvailableNow",
+        f"{_CONNECTOR}.write.LogicalWriteInfoImpl",
+        f"{_V2}.python.PythonDataSourceV2",
+    ),
+    "call": (
+        f"{_CONNECTOR}.catalog.ProcedureCatalog",
+        f"{_CONNECTOR}.catalog.procedures.BoundProcedure",
+        f"{_CONNECTOR}.catalog.procedures.ProcedureParameter",
+    ),
 }
 """The classes of Spark behind each door."""
 
 LATER: Mapping[str, str] = {
     "rows": "UPDATE and MERGE are not statements of the catalog: use fuse.sql or fuse.merge",
-    "changes": "CHANGES is not a clause of the catalog: use fuse.read_stream, or read the feed",
-    "stream": "a table of the catalog is not read as a stream: use fuse.read_stream",
-    "call": "the catalog has no procedures: use the functions of fuse_stream",
 }
 
 

@@ -189,7 +189,9 @@ class WorkReader:
         return [partitions.apply(at) for at in range(partitions.size())]
 
     def _python_batch(self, work: TaskWork) -> Any:
-        register_tasks(self._spark)
+        # A stream runs in a clone of the user's session, and Spark looks the source up there.
+        active = java_class(self.jvm, "org.apache.spark.sql.classic.SparkSession").active()
+        register_tasks(SparkSession(self._spark.sparkContext, active))
         options = {WORK: work.to_option()}
         table, given = python_table(self._spark, NAME, self.read_schema, options)
         return table.newScanBuilder(given).build().toBatch()
