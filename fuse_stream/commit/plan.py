@@ -159,6 +159,8 @@ class Intent:
     message: str = ""
     properties: Mapping[str, str] | None = None
     """Only for `alter`: properties to set."""
+    unset: frozenset[str] = frozenset()
+    """Only for `alter`: the names of properties to remove."""
     cluster_key: tuple[int, ...] | None = None
     """Only for `alter`: the new cluster key."""
     forget: str | None = None
@@ -349,7 +351,11 @@ def next_snapshot(
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
         sequence=head.sequence if staged.sequence is None else staged.sequence,
-        properties={**head.properties, **(intent.properties or {})},
+        properties={
+            name: value
+            for name, value in {**head.properties, **(intent.properties or {})}.items()
+            if name not in intent.unset
+        },
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),

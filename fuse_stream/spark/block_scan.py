@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,13 @@ from fuse_stream.spark.hidden_rows import (
     place_of,
     without_hidden,
 )
-from fuse_stream.spark.jvm.file_scan import Constant, ScannedFile, hadoop_path, scan_files
+from fuse_stream.spark.jvm.file_scan import (
+    Constant,
+    FindLocations,
+    ScannedFile,
+    hadoop_path,
+    scan_files,
+)
 from fuse_stream.spark.jvm.proxies import jvm_of, scala_seq
 from fuse_stream.spark.types import quoted, spark_schema, unused_name
 from fuse_stream.storage.base import Store
@@ -112,6 +118,8 @@ class BlockScan:
     places: tuple[str, str] | None = None
     """The names of two more columns: of a row's file, and of the row's position there, from 0."""
     is_streaming: bool = False
+    find_locations: FindLocations | None = field(default=None, compare=False)
+    """Given Spark's filters, returns the locations of the blocks that may hold a row for them."""
 
     @property
     def is_local(self) -> bool:
@@ -165,6 +173,7 @@ def _shown(
         constants=(*scan.constants, Constant(name=first_word, type="long")),
         options=scan.options,
         is_streaming=scan.is_streaming,
+        find_locations=scan.find_locations,
     )
     if scan.places is not None:
         for name, place in zip(scan.places, place_of(rows), strict=True):

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.predicate.bound import BoundAnd
 from fuse_stream.reading.scan import Selection, prune, select
 from fuse_stream.spark.block_scan import (
     BlockFile,
@@ -40,7 +42,7 @@ from fuse_stream.spark.collect import SPARK_ERRORS
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
 from fuse_stream.spark.types import is_case_sensitive, quoted
-from fuse_stream.spark.where import Condition, analyse, refused
+from fuse_stream.spark.where import Condition, analyse, bound_of, refused
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 
@@ -167,11 +169,28 @@ def _read(
             blocks=blocks,
             options=unsafe.reader_options(),
             places=(FILE, ROW) if with_places else None,
+            find_locations=partial(_find_locations, metadata, snapshot, selection),
         )
         return read_blocks(spark, scan)
     except CorruptObjectError as error:
         error.context.update(path=metadata.store.url, version=snapshot.version)
         raise
+
+
+def _find_locations(
+    metadata: Metadata, snapshot: Snapshot, selection: Selection, filters: Sequence[Any]
+) -> frozenset[str]:
+    """Return the locations of the blocks that may hold a row for which Spark's filters hold."""
+    bounds = [bound_of(expression, snapshot.schema) for expression in filters]
+    if selection.predicate is not None:
+        bounds.append(selection.predicate)
+    narrowed = dataclasses.replace(
+        selection,
+        predicate=BoundAnd(operands=tuple(bounds)),
+        leaf_ids=snapshot.schema.bounded_ids,
+    )
+    blocks = prune(metadata, snapshot, narrowed)
+    return frozenset(block_file(metadata.store, block).location for block in blocks)
 
 
 def _named(spark: SparkSession, rows: Any, names: Sequence[str]) -> DataFrame:

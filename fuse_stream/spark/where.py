@@ -291,6 +291,11 @@ def reason_of(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:300]
 
 
+def bound_of(expression: Any, schema: Schema) -> Bound:
+    """Return the bound of one of Spark's expressions, on rows of a table with `schema`."""
+    return read_condition(expression.toJSON(), schema, expression.apply).bound
+
+
 def read_condition(tree: str, schema: Schema, node_at: Callable[[int], Any]) -> Condition:
     """Return the condition of `tree`, the JSON of one of Spark's expressions.
 

@@ -31,7 +31,7 @@ from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.private import check_private
-from fuse_stream.format.properties import PRIVATE, check_properties
+from fuse_stream.format.properties import DEFAULTS, PRIVATE, check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
@@ -242,6 +242,29 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
 
         intent = Intent(operation=Operation.ALTER, properties=checked)
         return self._alter(intent, on_conflict, check)
+
+    def unset_properties(self, names: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
+        """Remove properties of the table, whose defaults count again; return the new snapshot.
+
+        Raises:
+            NotFoundError: the table has no such property.
+            InvalidInputError: a property cannot change after the table was created.
+            ConflictError: another writer committed first and `on_conflict` is not "replan".
+        """
+        names = names_in("names", names)
+        missing = [name for name in names if name not in self.properties]
+        if missing:
+            raise NotFoundError(
+                "the table has no such property", properties=missing, known=sorted(self.properties)
+            )
+        # What has a default is set to it: so the checks of a change apply.
+        defaults = {name: DEFAULTS[name] for name in names if name in DEFAULTS}
+        intent = Intent(
+            operation=Operation.ALTER,
+            properties=check_properties(defaults, creating=False),
+            unset=frozenset(names) - defaults.keys(),
+        )
+        return self._alter(intent, on_conflict)
 
     def cluster_by(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
         """Set the cluster key, and return the new snapshot; no columns remove the key.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders, Namespace
 from fuse_stream.spark.jvm.changelog import Changelog
-from fuse_stream.spark.jvm.ddl import alter_table, create_table
+from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.procedures import PROCEDURES, SYSTEM, find_procedure
@@ -33,12 +34,14 @@ from fuse_stream.spark.jvm.proxies import (
     jvm_of,
 )
 from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
+from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
 from fuse_stream.spark.jvm.tables import FuseTable, Loaded
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
-_CATALOG = "org.apache.spark.sql.connector.catalog"
+_CONNECTOR = "org.apache.spark.sql.connector"
+_CATALOG = f"{_CONNECTOR}.catalog"
 _COMMANDS = "lookupTableOrView"
 """The method of Spark's that finds the tables of commands."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -123,9 +126,7 @@ class FuseCatalog(SpeakingProxy):
     # ---- TableCatalog: changing
 
     def createTable(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
-        if self._find(ident) is not None:
-            raise self._thrown("TableAlreadyExistsException", ident)
-        create_table(self._folders.location(_namespace(ident.namespace()), ident.name()), parts)
+        self._create(ident, parts)
         return self._load(ident)
 
     def createTableLike(self, ident: Any, info: Any, _source: Any) -> Any:  # noqa: N802
@@ -151,6 +152,25 @@ class FuseCatalog(SpeakingProxy):
             table=old.name(),
             to=new.name(),
         )
+
+    # ---- StagingTableCatalog
+
+    def stageCreate(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        self._create(ident, parts)
+        return CreatedTable(self._spark, self._found(ident))
+
+    def stageReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        loaded = self._found(ident)
+        return ReplacedTable(
+            self._spark, loaded, read_description(loaded.table.location, list(parts))
+        )
+
+    def stageCreateOrReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
+        is_new = self._find(ident) is None
+        return (self.stageCreate if is_new else self.stageReplace)(ident, *parts)
+
+    def supportedCustomMetrics(self) -> Any:  # noqa: N802
+        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
     # ---- ViewCatalog, RelationCatalog: there are no views of the user's
 
@@ -257,6 +277,12 @@ class FuseCatalog(SpeakingProxy):
             raise self._thrown("NoSuchTableException", ident)
         return loaded
 
+    def _create(self, ident: Any, parts: Sequence[Any]) -> None:
+        if self._find(ident) is not None:
+            raise self._thrown("TableAlreadyExistsException", ident)
+        location = self._folders.location(_namespace(ident.namespace()), ident.name())
+        create_table(location, read_description(location, parts))
+
     def _load(self, ident: Any) -> Any:
         """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
@@ -307,6 +333,7 @@ class FuseCatalog(SpeakingProxy):
     class Java:
         implements = (
             f"{_CATALOG}.RelationCatalog",
+            f"{_CATALOG}.StagingTableCatalog",
             f"{_CATALOG}.SupportsNamespaces",
             f"{_CATALOG}.ProcedureCatalog",
         )

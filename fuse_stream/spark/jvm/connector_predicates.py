@@ -6,6 +6,7 @@ its type, tests for null, and their combinations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from fuse_stream.predicate.tree import (
     Compare,
     In,
     IsNull,
+    Like,
     Literal,
     LiteralValue,
     Not,
@@ -81,8 +83,18 @@ def _test(name: str, column: Column, values: Sequence[Any]) -> Predicate | None:
     return None if make is None else make(column, literals)
 
 
+def _like(column: Column, literals: tuple[Literal, ...], form: str) -> Like:
+    value = literals[0].value
+    if value is None:
+        return Like(column=column, pattern=None)
+    return Like(column=column, pattern=form.format(re.sub(r"([\\%_])", r"\\\1", str(value))))
+
+
 _TESTS: Mapping[str, Callable[[Column, tuple[Literal, ...]], Predicate]] = {
     "IN": lambda column, literals: In(column=column, literals=literals),
+    "STARTS_WITH": lambda column, literals: _like(column, literals, "{}%"),
+    "ENDS_WITH": lambda column, literals: _like(column, literals, "%{}"),
+    "CONTAINS": lambda column, literals: _like(column, literals, "%{}%"),
     "<=>": lambda column, literals: NullSafeEqual(column=column, literal=literals[0]),
     "<>": lambda column, literals: Not(
         operand=Compare(column=column, op=Op.EQ, literal=literals[0])

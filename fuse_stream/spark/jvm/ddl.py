@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.schema import Schema
 from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.table.alter import add_columns, widen_column
 from fuse_stream.table.handle import Table, create_at
 from fuse_stream.table.location import TableLocation
 
@@ -26,8 +29,17 @@ _OF_SPARK = frozenset(
 _OPTION = "option."
 
 
-def create_table(location: TableLocation, parts: Sequence[Any]) -> Table:
-    """Create a table by Spark's description: a `TableInfo`, or its parts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a statement says of a table that it creates."""
+
+    schema: Schema
+    cluster_by: tuple[str, ...]
+    properties: Mapping[str, str]
+
+
+def read_description(location: TableLocation, parts: Sequence[Any]) -> Description:
+    """Return Spark's description of a table at a location: a `TableInfo`, or its parts.
 
     Raises:
         InvalidInputError: the format has no such column, partition or property.
@@ -46,11 +58,20 @@ def create_table(location: TableLocation, parts: Sequence[Any]) -> Table:
     fields = StructType.fromJson(json.loads(schema.json()))
     for field in fields.fields:
         check_field(field.name, field.metadata)
-    return create_at(
-        location,
-        first_schema(columns_of_spark(fields), case_sensitive=True),
+    return Description(
+        schema=first_schema(columns_of_spark(fields), case_sensitive=True),
         cluster_by=_cluster_key(list(transforms)),
         properties=_own_properties(dict(properties), location),
+    )
+
+
+def create_table(location: TableLocation, description: Description) -> Table:
+    """Create a table; raises the errors of `Table.create`."""
+    return create_at(
+        location,
+        description.schema,
+        cluster_by=description.cluster_by,
+        properties=description.properties,
     )
 
 
@@ -123,19 +144,64 @@ def alter_table(table: Table, changes: Sequence[Any]) -> None:
                 f"a table cannot change in this way: {_REASONS.get(kind, 'the format lacks it')}",
                 change=kind,
             )
-    properties = {
-        str(change.property()): str(change.value())
-        for change, kind in zip(changes, kinds, strict=True)
-        if kind == "SetProperty"
+    by_kind = {
+        kind: [change for change, its in zip(changes, kinds, strict=True) if its == kind]
+        for kind in kinds
     }
-    if properties:
-        table.set_properties(properties)
-    for change, kind in zip(changes, kinds, strict=True):
-        if kind == "ClusterBy":
-            table.cluster_by([_name(reference) for reference in change.clusteringColumns()])
+    added = tuple(_added(change) for change in by_kind.get("AddColumn", ()))
+    if added:
+        add_columns(table, columns_of_spark(StructType(list(added))))
+    for change in by_kind.get("UpdateColumnType", ()):
+        widen_column(table, _field(change), _type_name(change.newDataType()))
+    if changed := by_kind.get("SetProperty"):
+        table.set_properties({str(each.property()): str(each.value()) for each in changed})
+    if removed := by_kind.get("RemoveProperty"):
+        table.unset_properties([str(each.property()) for each in removed])
+    for change in by_kind.get("ClusterBy", ()):
+        table.cluster_by([_name(reference) for reference in change.clusteringColumns()])
 
 
-_CHANGES = frozenset({"SetProperty", "ClusterBy"})
+def _added(change: Any) -> StructField:
+    name = _field(change)
+    has = {
+        "NOT NULL": not change.isNullable(),
+        "COMMENT": change.comment() is not None,
+        "FIRST or AFTER": change.position() is not None,
+        "DEFAULT": change.defaultValue() is not None,
+    }
+    if any(has.values()):
+        raise InvalidInputError(
+            "a new column comes after the others, is null in older rows, and has no comment and no "
+            "default: leave these out",
+            column=name,
+            has=[what for what, is_there in has.items() if is_there],
+        )
+    return StructField(name, _data_type(change.dataType()))
+
+
+def _field(change: Any) -> str:
+    parts = list(change.fieldNames())
+    if len(parts) != 1:
+        raise InvalidInputError(
+            "the fields of a struct are changed by a write with merge_schema=True",
+            field=".".join(parts),
+        )
+    return str(parts[0])
+
+
+def _data_type(data_type: Any) -> DataType:
+    field = {"name": "x", "type": json.loads(data_type.json()), "nullable": True, "metadata": {}}
+    return StructField.fromJson(field).dataType
+
+
+def _type_name(data_type: Any) -> str:
+    (column,) = columns_of_spark(StructType([StructField("x", _data_type(data_type))]))
+    return column.type
+
+
+_CHANGES = frozenset(
+    {"AddColumn", "UpdateColumnType", "SetProperty", "RemoveProperty", "ClusterBy"}
+)
 _REASONS = {
     "RenameColumn": "columns keep their names; give the column another name in the query or a view",
     "DeleteColumn": "columns stay, since older versions have them; leave the column out in a view",

@@ -3,75 +3,100 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
+from fuse_stream.format.schema import Column, Schema
+from fuse_stream.spark.block_scan import BlockScan
+from fuse_stream.spark.jvm.catalog import FuseCatalog
+from fuse_stream.spark.jvm.changelog import Changelog
+from fuse_stream.spark.jvm.micro_batches import PlannedStream
+from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWork, WorkReader
+from fuse_stream.spark.jvm.procedure import BoundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
+from fuse_stream.spark.jvm.table_scan import TableScan, TableScanBuilder, parquet_scan
+from fuse_stream.spark.jvm.table_write import TableWriteBuilder
+from fuse_stream.spark.jvm.tables import FuseTable
 
 _LOG = logging.getLogger(__name__)
 
-_CONNECTOR = "org.apache.spark.sql.connector"
-_V2 = "org.apache.spark.sql.execution.datasources.v2"
+_found: dict[str, str | None] = {}
+"""By the id of the application: what is missing."""
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "read": (
-        f"{_CONNECTOR}.catalog.RelationCatalog",
-        f"{_CONNECTOR}.catalog.V1Table",
-        f"{_CONNECTOR}.catalog.View$Builder",
-        "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters",
-        "org.apache.spark.sql.execution.datasources.FileStatusCache",
-        f"{_V2}.parquet.ParquetScanBuilder",
-    ),
-    "write": (
-        f"{_CONNECTOR}.write.V1Write",
-        f"{_CONNECTOR}.write.SupportsTruncate",
-        "org.apache.spark.sql.sources.InsertableRelation",
-    ),
-    "changes": (
-        f"{_CONNECTOR}.catalog.Changelog",
-        f"{_CONNECTOR}.catalog.ChangelogRange",
-        f"{_V2}.parquet.ParquetScan",
-        "org.apache.spark.sql.execution.datasources.FilePartition",
-    ),
-    "stream": (
-        f"{_CONNECTOR}.read.streaming.MicroBatchStream",
-        f"{_CONNECTOR}.read.streaming.SupportsTriggerAvailableNow",
-        f"{_CONNECTOR}.write.LogicalWriteInfoImpl",
-        f"{_V2}.python.PythonDataSourceV2",
-    ),
-    "call": (
-        f"{_CONNECTOR}.catalog.ProcedureCatalog",
-        f"{_CONNECTOR}.catalog.procedures.BoundProcedure",
-        f"{_CONNECTOR}.catalog.procedures.ProcedureParameter",
-    ),
-}
-"""The classes of Spark behind each door."""
+OPEN = ("read", "write", "changes", "stream", "call")
+"""The doors that are open if the session has what they need."""
 
 LATER: Mapping[str, str] = {
     "rows": "UPDATE and MERGE are not statements of the catalog: use fuse.sql or fuse.merge",
 }
 
 
+_PROXIES = (
+    BoundProcedure,
+    Changelog,
+    FuseCatalog,
+    FuseTable,
+    PlannedScan,
+    PlannedStream,
+    TableScan,
+    TableScanBuilder,
+    TableWriteBuilder,
+)
+
+
 def find_doors(spark: SparkSession) -> dict[str, str | None]:
-    """Return, for each door, why it is shut; None if it is open."""
+    """Return, for each door, why it is shut; None if it is open. Nothing is half open."""
     problem = find_problem(spark)
+    if problem is None:
+        application = spark.sparkContext.applicationId
+        if application not in _found:
+            _found[application] = _try(spark)
+            if _found[application] is not None:
+                _LOG.warning("tables cannot be named in SQL: %s", _found[application])
+        problem = _found[application]
     if problem is not None:
-        return dict.fromkeys((*NEEDS, *LATER), problem)
-    loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
-    found: dict[str, str | None] = {}
-    for door, names in NEEDS.items():
-        found[door] = _missing(loader, names)
-        if found[door] is not None:
-            _LOG.warning("the catalog cannot %s: %s", door, found[door])
-    return {**found, **LATER}
+        return dict.fromkeys((*OPEN, *LATER), problem)
+    return {**dict.fromkeys(OPEN), **LATER}
 
 
-def _missing(loader: object, names: tuple[str, ...]) -> str | None:
-    for name in names:
+def _try(spark: SparkSession) -> str | None:
+    for what, check in CHECKS.items():
         try:
-            loader.loadClass(name)  # type: ignore[attr-defined]  # a class loader of Java's
-        except Exception as error:  # noqa: BLE001 - whatever it is, the door stays shut
-            return f"Spark has no usable {name}: {error}"[:300]
+            check(spark)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the doors stay shut
+            return f"{what} is not as in the Spark that was tested: {error}"[:500]
     return None
+
+
+def _find_interfaces(spark: SparkSession) -> None:
+    loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    for proxy in _PROXIES:
+        for name in proxy.Java.implements:
+            loader.loadClass(name)
+
+
+def _scan_no_block(spark: SparkSession) -> None:
+    column = Column(id=1, name="x", type="long")
+    schema = Schema(id=0, last_column_id=1, columns=(column,))
+    scan = parquet_scan(spark, BlockScan(schema=schema, blocks=(), options={}), ())
+    found = list(scan.readSchema().fieldNames())
+    if found != ["x"]:
+        raise ValueError(f"columns={found}")
+
+
+def _plan_no_file(spark: SparkSession) -> None:
+    column = Column(id=1, name="x", type="long")
+    columns = ScanColumns(schema=Schema(id=0, last_column_id=1, columns=(column,)))
+    reader = WorkReader(spark, columns, columns)
+    found = len(reader.plan(ScanWork()))
+    if found or reader.factory() is None:
+        raise ValueError(f"partitions={found}")
+
+
+CHECKS: dict[str, Callable[[SparkSession], None]] = {
+    "an interface of a catalog": _find_interfaces,
+    "a scan of Parquet files": _scan_no_block,
+    "a partition of Parquet files": _plan_no_file,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,9 @@ _TYPES: Mapping[str, spark_types.DataType] = {
 }
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
+
+
+FindLocations = Callable[[Sequence[Any]], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +58,28 @@ class Constant:
 class _FileList(Proxy):
     """A `FileIndex` of known files. For Spark's cache, two with the same files are equal."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[ScannedFile], schema: Any) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: Sequence[ScannedFile],
+        schema: Any,
+        find_locations: FindLocations | None,
+    ) -> None:
         self._files = tuple(files)
+        self._find_locations = find_locations
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
         self._jvm = jvm_of(spark)
         self._schema = schema
-        self._directories = self._make_directories(schema.size())
+        self._directories = self._make_directories(self._files)
 
-    def listFiles(self, _partition_filters: Any, _data_filters: Any) -> Any:  # noqa: N802
-        return self._directories
+    def listFiles(self, _partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
+        if self._find_locations is None or data_filters.isEmpty():
+            return self._directories
+        filters = [data_filters.apply(at) for at in range(data_filters.size())]
+        wanted = self._find_locations(filters)
+        if len(wanted) >= len({file.location for file in self._files}):
+            return self._directories
+        return self._make_directories([file for file in self._files if file.location in wanted])
 
     def rootPaths(self) -> Any:  # noqa: N802
         return scala_seq(self._jvm, ())
@@ -96,10 +112,11 @@ class _FileList(Proxy):
     def equals(self, other: object) -> bool:
         return isinstance(other, _FileList) and other._files == self._files  # noqa: SLF001
 
-    def _make_directories(self, width: int) -> Any:
+    def _make_directories(self, chosen: Sequence[ScannedFile]) -> Any:
+        width = self._schema.size()
         make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
         found = []
-        for constants, run in itertools.groupby(self._files, key=lambda file: file.constants):
+        for constants, run in itertools.groupby(chosen, key=lambda file: file.constants):
             files = self._array(
                 self._jvm.org.apache.hadoop.fs.FileStatus, [self._status(file) for file in run]
             )
@@ -133,6 +150,7 @@ def scan_files(
     constants: Sequence[Constant] = (),
     options: Mapping[str, str],
     is_streaming: bool = False,
+    find_locations: FindLocations | None = None,
 ) -> Any:
     """Return a Dataset of the JVM with the rows of `files`: the `fields`, then the constants.
 
@@ -144,12 +162,13 @@ def scan_files(
         constants: the columns of which each file has a value, in this order.
         options: of the Parquet reader.
         is_streaming: True for the rows of a micro-batch.
+        find_locations: given filters of Spark, returns where rows may be for which they hold.
     """
     jvm = jvm_of(spark)
     sources = jvm.org.apache.spark.sql.execution.datasources
     schema = reader.parseDataType(constants_struct(constants).json())
     relation = sources.HadoopFsRelation(
-        _FileList(spark, files, schema),
+        _FileList(spark, files, schema, find_locations),
         schema,
         fields,
         jvm.scala.Option.empty(),

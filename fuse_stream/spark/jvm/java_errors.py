@@ -1,4 +1,4 @@
-"""Errors of this package in objects that Spark calls: the user of Spark gets their message.
+"""Errors in objects that Spark calls: the user of Spark gets their message.
 
 py4j turns an error of a Python object into the text of its traceback, at the end of which is the
 message. Only an error that carries an exception of Java is thrown as this exception, and only if
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import FuseError, UnsupportedEnvironmentError
@@ -51,7 +52,7 @@ def let_errors_through(spark: SparkSession) -> None:
 
 
 class SpeakingProxy(Proxy):
-    """A proxy whose errors of this package reach the user of Spark with their own message."""
+    """A proxy whose errors, of this package and of Spark, reach the user with their own message."""
 
     _jvm: Any
 
@@ -66,6 +67,13 @@ def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: SpeakingProxy, *arguments: Any) -> Any:
         try:
             return method(self, *arguments)
+        except CapturedException as error:  # Spark's own
+            origin = error._origin  # noqa: SLF001 - pyspark offers no public way
+            if origin is None:
+                raise
+            raise ThrownInJavaError(origin) from error
+        except Py4JJavaError as error:  # Spark's own as well, such as that of a failed task
+            raise ThrownInJavaError(error.java_exception) from error
         except FuseError as error:
             raise ThrownInJavaError(java_exception(self._jvm, error)) from error
 

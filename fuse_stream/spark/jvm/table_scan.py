@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.predicate.bound import Bound, BoundAnd
+from fuse_stream.predicate.bound import BoundAnd
 from fuse_stream.reading.scan import Selection, prune
 from fuse_stream.spark.block_scan import (
     LOCAL_SETTINGS,
@@ -39,7 +40,7 @@ from fuse_stream.spark.jvm.file_scan import hadoop_path
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.spark.where import read_condition
+from fuse_stream.spark.where import bound_of
 from fuse_stream.table.handle import Table
 
 _SQL = "org.apache.spark.sql"
@@ -95,15 +96,19 @@ class TableScanBuilder(SpeakingProxy):
             unsafe.add(block)
             rows += block.live_rows
         scan = BlockScan(schema=read, blocks=blocks, options=unsafe.reader_options())
+        inner = cache(partial(self._scan, scan))  # the table's size needs none
+        leaves = sum(1 for _ in schema.leaves())
+        size = sum(block.byte_count for block in blocks) * sum(1 for _ in read.leaves()) // leaves
+        return TableScan(self._jvm, inner, scan, self._open_stream, row_count=rows, byte_count=size)
+
+    def _scan(self, scan: BlockScan) -> Any:
+        if self._snapshot.deletion_files:
+            return portable_scan(self._spark, self._table, self._snapshot, scan.schema)
         try:
-            if self._snapshot.deletion_files:
-                inner = portable_scan(self._spark, self._table, self._snapshot, read)
-            else:
-                inner = parquet_scan(self._spark, scan, self._filters)
+            return parquet_scan(self._spark, scan, self._filters)
         except CorruptObjectError as error:
             error.context.update(path=self._table.location.path, version=self._snapshot.version)
             raise
-        return TableScan(self._jvm, inner, scan, self._open_stream, row_count=rows)
 
     class Java:
         implements = (
@@ -119,17 +124,19 @@ class TableScan(SpeakingProxy):
     def __init__(
         self,
         jvm: Any,
-        inner: Any,
+        inner: Callable[[], Any],
         scan: BlockScan,
         open_stream: Callable[[], SpeakingProxy],
         *,
         row_count: int,
+        byte_count: int,
     ) -> None:
         self._jvm = jvm
         self._inner = inner
         self._scan = scan
         self._open_stream = open_stream
         self._row_count = row_count
+        self._byte_count = byte_count
 
     def readSchema(self) -> Any:  # noqa: N802
         # With the ids, Spark would write them into the user's files.
@@ -137,10 +144,10 @@ class TableScan(SpeakingProxy):
         return java_class(self._jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
 
     def description(self) -> str:
-        return f"fuse {self._inner.description()}"
+        return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
-        return _TableBatch(self._jvm, self._inner.toBatch(), self._scan)
+        return _TableBatch(self._jvm, self._inner().toBatch(), self._scan)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -159,12 +166,10 @@ class TableScan(SpeakingProxy):
         return mode.PARTITION_DEFINED
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        return _Statistics(
-            self._jvm, self._inner.estimateStatistics().sizeInBytes(), self._row_count
-        )
+        return _Statistics(self._jvm, self._byte_count, self._row_count)
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
-        return self._inner.estimateStatistics().sizeInBytes()
+        return self._jvm.java.util.OptionalLong.of(self._byte_count)
 
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
@@ -176,7 +181,7 @@ class TableScan(SpeakingProxy):
         return (
             isinstance(other, TableScan)
             and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
+            and bool(other._inner().equals(self._inner()))  # noqa: SLF001 - the same class
         )
 
     class Java:
@@ -210,13 +215,13 @@ class _TableBatch(SpeakingProxy):
 
 
 class _Statistics(SpeakingProxy):
-    def __init__(self, jvm: Any, byte_count: Any, row_count: int) -> None:
+    def __init__(self, jvm: Any, byte_count: int, row_count: int) -> None:
         self._jvm = jvm
         self._byte_count = byte_count
         self._row_count = row_count
 
     def sizeInBytes(self) -> Any:  # noqa: N802
-        return self._byte_count
+        return self._jvm.java.util.OptionalLong.of(self._byte_count)
 
     def numRows(self) -> Any:  # noqa: N802
         return self._jvm.java.util.OptionalLong.of(self._row_count)
@@ -226,11 +231,6 @@ class _Statistics(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Statistics",)
-
-
-def bound_of(expression: Any, schema: Schema) -> Bound:
-    """Return the bound of one of Spark's expressions on rows of a table with `schema`."""
-    return read_condition(expression.toJSON(), schema, expression.apply).bound
 
 
 def parquet_scan(spark: SparkSession, scan: BlockScan, filters: Sequence[Any]) -> Any:

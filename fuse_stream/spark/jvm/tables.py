@@ -22,6 +22,7 @@ from fuse_stream.spark.jvm.proxies import (
     jvm_of,
     scala_seq,
 )
+from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
 from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
 from fuse_stream.spark.jvm.table_write import TableWriteBuilder
@@ -90,16 +91,15 @@ class FuseTable(SpeakingProxy):
 
     def capabilities(self) -> Any:
         known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
-        return java_set(
-            self._jvm,
-            [
-                known.BATCH_READ,
-                known.MICRO_BATCH_READ,
-                known.V1_BATCH_WRITE,
-                known.STREAMING_WRITE,
-                known.TRUNCATE,
-            ],
+        able = (
+            known.BATCH_READ,
+            known.MICRO_BATCH_READ,
+            known.STREAMING_WRITE,
+            known.V1_BATCH_WRITE,
+            known.TRUNCATE,
+            known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
         )
+        return java_set(self._jvm, able)
 
     # ---- SupportsMetadataColumns
 
@@ -131,6 +131,11 @@ class FuseTable(SpeakingProxy):
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
         return TableWriteBuilder(self._spark, self._loaded.table, info)
 
+    # ---- SupportsRowLevelOperations
+
+    def newRowLevelOperationBuilder(self, info: Any) -> Any:  # noqa: N802
+        return RowOperationBuilder(self._jvm, self._loaded.table.location.path, info.command())
+
     # ---- SupportsDeleteV2
 
     def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
@@ -157,6 +162,7 @@ class FuseTable(SpeakingProxy):
             f"{_CATALOG}.SupportsRead",
             f"{_CATALOG}.SupportsWrite",
             f"{_CATALOG}.SupportsDeleteV2",
+            f"{_CATALOG}.SupportsRowLevelOperations",
             f"{_CATALOG}.SupportsMetadataColumns",
         )
 
