@@ -35,6 +35,7 @@ from fuse_stream.spark.jvm.proxies import (
 )
 from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
 from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
+from fuse_stream.spark.jvm.stream_by_name import is_for_stream
 from fuse_stream.spark.jvm.tables import FuseTable, Loaded
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
@@ -299,7 +300,8 @@ class FuseCatalog(SpeakingProxy):
         if version is not None or timestamp is not None:
             snapshot = loaded.table.snapshot(version, timestamp=timestamp)
             loaded = dataclasses.replace(loaded, snapshot=snapshot)
-        if loaded.snapshot.deletion_files:
+        # A stream leaves hidden rows out by itself, and Spark refuses to read a view as a stream.
+        if loaded.snapshot.deletion_files and not is_for_stream(self._jvm):
             return self._views.view_of(ident, loaded)
         return FuseTable(self._spark, loaded)
 

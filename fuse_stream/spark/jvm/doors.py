@@ -13,7 +13,7 @@ from fuse_stream.spark.jvm.catalog import FuseCatalog
 from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWork, WorkReader
-from fuse_stream.spark.jvm.procedure import BoundProcedure
+from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
 from fuse_stream.spark.jvm.table_scan import TableScan, TableScanBuilder, parquet_scan
@@ -43,6 +43,7 @@ _PROXIES = (
     TableScan,
     TableScanBuilder,
     TableWriteBuilder,
+    UnboundProcedure,
 )
 
 

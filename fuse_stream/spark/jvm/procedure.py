@@ -83,28 +83,46 @@ class Procedure:
     run: Callable[[Call], Iterable[Row]]
 
 
+class UnboundProcedure(SpeakingProxy):
+    """A procedure of a catalog, as Spark finds it."""
+
+    def __init__(self, bound: BoundProcedure) -> None:
+        self._jvm = bound.jvm
+        self._bound = bound
+
+    def name(self) -> str:
+        return self._bound.name()
+
+    def description(self) -> str:
+        return self._bound.description()
+
+    def bind(self, _input_type: Any) -> BoundProcedure:
+        return self._bound
+
+    class Java:
+        implements = (f"{_PROCEDURES}.UnboundProcedure",)
+
+
 class BoundProcedure(SpeakingProxy):
-    """A procedure of a catalog, as Spark calls it."""
+    """A procedure of a catalog, as Spark calls it.
+
+    It must not be an `UnboundProcedure` too: Spark would bind it again in each round of analysis.
+    """
 
     def __init__(
         self, spark: SparkSession, name: str, procedure: Procedure, locate: Locate
     ) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self._jvm = self.jvm = jvm_of(spark)
         self._name = name
         self._procedure = procedure
         self._locate = locate
-
-    # ---- UnboundProcedure, BoundProcedure
 
     def name(self) -> str:
         return self._name
 
     def description(self) -> str:
         return self._procedure.description
-
-    def bind(self, _input_type: Any) -> BoundProcedure:
-        return self
 
     def parameters(self) -> Any:
         start = getattr(java_class(self._jvm, f"{_PROCEDURES}.ProcedureParameter"), "in")
@@ -135,7 +153,7 @@ class BoundProcedure(SpeakingProxy):
         return f"fuse procedure {self._name}"
 
     class Java:
-        implements = (f"{_PROCEDURES}.UnboundProcedure", f"{_PROCEDURES}.BoundProcedure")
+        implements = (f"{_PROCEDURES}.BoundProcedure",)
 
     def _type(self, text: str) -> Any:
         session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way

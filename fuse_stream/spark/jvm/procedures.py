@@ -24,6 +24,7 @@ from fuse_stream.spark.jvm.procedure import (
     Locate,
     Parameter,
     Procedure,
+    UnboundProcedure,
 )
 from fuse_stream.table.pipelines import rewind
 from fuse_stream.table.verbs import clone
@@ -405,14 +406,14 @@ PROCEDURES: Mapping[str, Procedure] = {
 
 def find_procedure(
     spark: SparkSession, namespace: Sequence[str], name: str, locate: Locate
-) -> BoundProcedure:
+) -> UnboundProcedure:
     """Return a procedure by its name.
 
     Raises:
         InvalidInputError: there is none of this name; the error names one that is like it.
     """
     if tuple(namespace) == (SYSTEM,) and name in PROCEDURES:
-        return BoundProcedure(spark, name, PROCEDURES[name], locate)
+        return UnboundProcedure(BoundProcedure(spark, name, PROCEDURES[name], locate))
     near = difflib.get_close_matches(name, PROCEDURES, 1)
     hint = f"do you mean {SYSTEM}.{near[0]}? " if near else ""
     raise InvalidInputError(

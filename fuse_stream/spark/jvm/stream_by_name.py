@@ -10,6 +10,7 @@ query's id, its batch and what the batch has read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,23 @@ from fuse_stream.spark.options import location_options
 from fuse_stream.table.location import TableLocation
 
 _FUSE = "fuse"
+_STREAM = re.compile(r"STREAM\s*\(|STREAM\s+\S", re.IGNORECASE)
+_READER = "DataStreamReader.table"
+
+
+def is_for_stream(jvm: Any) -> bool:
+    """True if Spark resolves, in the call that it makes now, a name that a stream reads.
+
+    For a stream it asks a catalog as for a batch. The text of the SQL that it resolves tells them
+    apart; where there is no text, the caller that is on the stack.
+    """
+    origin = java_class(jvm, "org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
+    if origin.sqlText().isDefined() and origin.startIndex().isDefined():
+        text = str(origin.sqlText().get())
+        found = text[origin.startIndex().get() : origin.stopIndex().get() + 1]
+        return _STREAM.match(found) is not None
+    error = jvm.java.lang.Throwable()
+    return _READER in jvm.org.apache.spark.util.Utils.exceptionString(error)
 
 
 def open_append_stream(
