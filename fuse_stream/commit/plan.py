@@ -18,7 +18,7 @@ from fuse_stream.format.features import (
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.line import LineStart
-from fuse_stream.format.properties import PRIVATE
+from fuse_stream.format.properties import PRIVATE, changed_properties
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     TAKES_CONTENT,
@@ -351,11 +351,7 @@ def next_snapshot(
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
         sequence=head.sequence if staged.sequence is None else staged.sequence,
-        properties={
-            name: value
-            for name, value in {**head.properties, **(intent.properties or {})}.items()
-            if name not in intent.unset
-        },
+        properties=changed_properties(head.properties, intent.properties, intent.unset),
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),

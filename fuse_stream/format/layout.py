@@ -37,6 +37,23 @@ CLONES_PREFIX = "_refs/clones/"
 LEASES_PREFIX = "_leases/"
 SERVICES_PREFIX = "_service/"
 
+PREFIXES = (
+    BLOCKS_PREFIX,
+    SEGMENTS_PREFIX,
+    DELETIONS_PREFIX,
+    OFFSETS_PREFIX,
+    HINT_PREFIX,
+    PROBE_PREFIX,
+    LEASES_PREFIX,
+    SERVICES_PREFIX,
+    TAGS_PREFIX,
+    BRANCHES_PREFIX,
+    CLONES_PREFIX,
+    FLOOR_PREFIX,
+    SLOTS_PREFIX,
+)
+"""Of all objects of a table but its table file."""
+
 ID_DIGITS = 32
 
 _ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
@@ -205,6 +205,14 @@ def check_properties(properties: Mapping[str, str], *, creating: bool) -> dict[s
             )
         _check_value(name, value)
     return checked
+
+
+def changed_properties(
+    before: Mapping[str, str], to_set: Mapping[str, str] | None, to_remove: Collection[str]
+) -> dict[str, str]:
+    """Return the properties of a table after some were set and others removed."""
+    after = {**before, **(to_set or {})}
+    return {name: value for name, value in after.items() if name not in to_remove}
 
 
 def _check_value(name: str, value: str) -> None:

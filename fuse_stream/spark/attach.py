@@ -52,7 +52,8 @@ def attach(
         UnsupportedEnvironmentError: it is a session of Spark Connect, or a version of Spark whose
             interfaces are not known.
     """
-    for what, text in (("name", name), ("namespace", namespace)):
+    given: dict[str, object] = {"name": name, "namespace": namespace}
+    for what, text in given.items():
         if not isinstance(text, str) or not _NAME.fullmatch(text) or text.lower() in _TAKEN:
             raise InvalidInputError(
                 f"the {what} is letters, digits and underscores, and none of Spark's own names",
@@ -72,7 +73,7 @@ def attach(
     folders.check_root()
     let_errors_through(spark)
     known = _catalogs_of(spark)
-    configured = spark.conf.get(f"spark.sql.catalog.{name}", None)  # type: ignore[arg-type]
+    configured = spark.conf.get(f"spark.sql.catalog.{name}", None)
     if known.contains(name) or configured is not None:
         raise AlreadyExistsError(
             "this session has a catalog of this name: use another name, or detach it first",

@@ -1,8 +1,9 @@
-"""Delete a table: all objects of its folder.
+"""Delete a table: its objects, and the folders that are empty then.
 
 Rules:
 - A table whose blocks a clone reads is not deleted.
 - The table file goes last: a deletion that was interrupted can be repeated.
+- What else is in the folder stays, such as a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,38 +11,50 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import ConflictError
-from fuse_stream.format.layout import TABLE_KEY
+from fuse_stream.format.layout import PREFIXES, TABLE_KEY
+from fuse_stream.objects.refs import iter_pins
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
-from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 
 
-def drop_table(table: Table) -> None:
+def drop_table(location: TableLocation) -> None:
     """Delete a table with its history, tags and branches. Nothing brings it back.
 
+    If it is a clone, its pin stays in the table that was cloned: remove it with `unpin`.
+
     Raises:
+        NotFoundError: there is no table.
         ConflictError: clones read its blocks; nothing was deleted.
         StorageError: the store failed; call it again.
     """
-    clones = table.clones()
+    metadata = Metadata(location.store(), SYSTEM_CLOCK)
+    metadata.load_table_file()
+    clones = list(iter_pins(metadata))
     if clones:
         raise ConflictError(
-            "clones read the blocks of this table: remove them first, or give them up with unpin",
+            "clones read the blocks of this table: drop them first, and remove their pins with "
+            "Table.unpin",
+            path=location.path,
             clones=[clone.location for clone in clones],
             ids=[clone.table_id for clone in clones],
         )
-    store = table.metadata.store
-    keys = [info.key for info in (*store.list(""), *store.leftovers())]
-    store.delete_all([key for key in keys if key != TABLE_KEY])
+    store = metadata.store
+    store.delete_all([info.key for info in store.leftovers()])
+    for prefix in PREFIXES:
+        store.delete_all([info.key for info in store.list(prefix)])
     store.delete(TABLE_KEY)
-    opened = open_store(table.location.path, storage_options=table.location.storage_options)
+    opened = open_store(location.path, storage_options=location.storage_options)
     if isinstance(opened, LocalStore):
         _remove_empty_folders(opened.root)
 
 
 def _remove_empty_folders(root: Path) -> None:
-    folders = sorted((path for path in root.rglob("*") if path.is_dir()), reverse=True)
-    for folder in (*folders, root):
+    folders = [root / prefix.split("/")[0] for prefix in PREFIXES]
+    inner = [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
+    for folder in (*sorted(inner, reverse=True), *folders, root):
         with suppress(OSError):  # it holds something that is not the table's
             folder.rmdir()

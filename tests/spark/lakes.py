@@ -1,4 +1,4 @@
-"""A catalog of tables for a test, in a session of its own."""
+"""A catalog for a test: a session of its own, whose SQL names the tables in a folder."""
 
 from __future__ import annotations
 
@@ -7,65 +7,43 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from py4j.java_gateway import JavaClass
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-import fuse_stream as fuse
-from fuse_stream.spark.jvm.proxies import java_class, jvm_of
-from fuse_stream.table.handle import Table
+from fuse_stream.spark.attach import Catalog, attach
 
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-PATIENCE_S = 240
-
-Row = tuple[Any, ...]
+FAILURES = (PySparkException, Py4JJavaError)
 
 
 @contextmanager
-def attached(spark: SparkSession, root: Path) -> Iterator[SparkSession]:
-    """Yield a new session with the catalog `lake` of the tables in `root`."""
+def attached(spark: SparkSession, root: Path) -> Iterator[Lake]:
+    """Attach `root` as `lake` in a new session; detach it afterwards."""
     session = spark.newSession()
-    catalog = fuse.attach(session, "lake", root)
-    try:
-        yield session
-    finally:
-        catalog.detach()
+    catalog = attach(session, "lake", root)
+    yield Lake(session, catalog, root)
+    session.catalog.clearCache()
+    catalog.detach()
 
 
-def create(root: Path, name: str = "t", schema: pa.Schema = SCHEMA) -> Table:
-    return Table.create(root / name, schema)
+class Lake:
+    """Runs statements in the session of a catalog."""
 
+    def __init__(self, spark: SparkSession, catalog: Catalog, root: Path) -> None:
+        self.spark = spark
+        self.catalog = catalog
+        self.root = root
 
-def rows(keys: list[int], value: int = 0) -> pa.Table:
-    return pa.table([keys, [value] * len(keys)], schema=SCHEMA)
+    def sql(self, statement: str) -> list[Any]:
+        """Return the rows of a statement as tuples; those of one column as values."""
+        rows = [tuple(row) for row in self.spark.sql(statement).collect()]
+        return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows
 
-
-def collected(frame: DataFrame) -> list[Row]:
-    return [tuple(row) for row in frame.collect()]
-
-
-def run(frame: DataFrame, checkpoint: Path, into: list[Row]) -> StreamingQuery:
-    """Run a query until it has all that is there now; append its rows to `into`."""
-
-    def batch(part: DataFrame, _number: int) -> None:
-        into.extend(collected(part))
-
-    writer = frame.writeStream.foreachBatch(batch)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(PATIENCE_S)
-    return query
-
-
-def missing_methods(spark: SparkSession, proxy: Any) -> set[str]:
-    """Return the methods of a proxy's interfaces that its class lacks."""
-    jvm = jvm_of(spark)
-    found: set[str] = set()
-    for name in proxy.Java.implements:
-        interface = java_class(jvm, name)
-        assert isinstance(interface, JavaClass)
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        for method in jvm.java.lang.Class.forName(name, False, loader).getMethods():  # noqa: FBT003
-            if not jvm.java.lang.reflect.Modifier.isStatic(method.getModifiers()):
-                found.add(str(method.getName()))
-    return {name for name in found if not hasattr(proxy, name)}
+    def refuses(self, statement: str, *texts: str) -> str:
+        """Check that a statement fails with texts in its message; return the message."""
+        with pytest.raises(FAILURES) as failed:
+            self.sql(statement)
+        message = str(failed.value)
+        assert [text for text in texts if text not in message] == []
+        return message

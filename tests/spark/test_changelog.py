@@ -20,7 +20,8 @@ from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import PlannedScan, PlannedScanBuilder
 from fuse_stream.table.handle import Table
-from tests.spark.lakes import SCHEMA, Row, attached, collected, create, missing_methods, rows, run
+from tests.spark.lake_tables import SCHEMA, Row, collected, create, missing_methods, rows, run
+from tests.spark.lakes import attached
 
 PLAIN = {"update_preimage": "delete", "update_postimage": "insert"}
 MARKED = "k, v, _change_type, _commit_version"
@@ -28,8 +29,8 @@ MARKED = "k, v, _change_type, _commit_version"
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    with attached(spark, tmp_path) as session:
-        yield session
+    with attached(spark, tmp_path) as found:
+        yield found.spark
 
 
 @pytest.fixture

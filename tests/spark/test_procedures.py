@@ -14,13 +14,14 @@ from pyspark.sql.types import StructType
 from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.procedures import PROCEDURES
 from fuse_stream.table.handle import Table
-from tests.spark.lakes import attached, create, missing_methods, rows
+from tests.spark.lake_tables import create, missing_methods, rows
+from tests.spark.lakes import attached
 
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    with attached(spark, tmp_path) as session:
-        yield session
+    with attached(spark, tmp_path) as found:
+        yield found.spark
 
 
 @pytest.fixture

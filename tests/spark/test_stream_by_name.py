@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fuse_stream.spark.jvm import planned_scan
 from fuse_stream.table.handle import Table
-from tests.spark.lakes import PATIENCE_S, Row, attached, create, rows, run
+from tests.spark.lake_tables import PATIENCE_S, Row, create, rows, run
+from tests.spark.lakes import attached
 
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    with attached(spark, tmp_path) as session:
-        yield session
+    with attached(spark, tmp_path) as found:
+        yield found.spark
 
 
 def keys(found: list[Row]) -> list[int]:

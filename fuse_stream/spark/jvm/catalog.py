@@ -19,16 +19,15 @@ from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
-from fuse_stream.spark.folders import Folders, Namespace
-from fuse_stream.spark.jvm.changelog import Changelog
+from fuse_stream.spark.folders import Folders
+from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
+from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
+from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy, ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
-from fuse_stream.spark.jvm.procedures import PROCEDURES, SYSTEM, find_procedure
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
-    java_map,
     java_set,
     java_strings,
     jvm_of,
@@ -39,7 +38,6 @@ from fuse_stream.spark.jvm.stream_by_name import is_for_stream
 from fuse_stream.spark.jvm.tables import FuseTable, Loaded
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
-from fuse_stream.table.location import TableLocation
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _CATALOG = f"{_CONNECTOR}.catalog"
@@ -48,14 +46,14 @@ _COMMANDS = "lookupTableOrView"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class FuseCatalog(SpeakingProxy):
+class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
     """The catalog of one session."""
 
     def __init__(self, spark: SparkSession, name: str, folders: Folders) -> None:
-        self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.spark = spark
+        self.jvm = jvm_of(spark)
         self._name = name
-        self._folders = folders
+        self.folders = folders
         self._views = SnapshotViews(spark, self, name)
 
     # ---- CatalogPlugin
@@ -67,35 +65,35 @@ class FuseCatalog(SpeakingProxy):
         return self._name
 
     def defaultNamespace(self) -> Any:  # noqa: N802 - Spark's names, here and below
-        return java_strings(self._jvm, [self._folders.default])
+        return java_strings(self.jvm, [self.folders.default])
 
     # ---- TableCatalog: reading
 
     def capabilities(self) -> Any:
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def tableStateOptionKeys(self) -> Any:  # noqa: N802
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def changelogStateOptionKeys(self) -> Any:  # noqa: N802
-        return java_set(self._jvm, ())
+        return java_set(self.jvm, ())
 
     def useNullableQuerySchema(self) -> bool:  # noqa: N802
         return True
 
     def listTables(self, namespace: Any) -> Any:  # noqa: N802
-        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
-        names = self._folders.find_table_names(self._existing(namespace))
+        of = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        names = self.folders.find_table_names(self.existing(namespace))
         return java_array(
-            self._jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
+            self.jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
         )
 
     def listTableSummaries(self, namespace: Any) -> Any:  # noqa: N802
-        identifier = java_class(self._jvm, f"{_CATALOG}.Identifier").of
-        of = java_class(self._jvm, f"{_CATALOG}.TableSummary").of
-        names = self._folders.find_table_names(self._existing(namespace))
+        identifier = java_class(self.jvm, f"{_CATALOG}.Identifier").of
+        of = java_class(self.jvm, f"{_CATALOG}.TableSummary").of
+        names = self.folders.find_table_names(self.existing(namespace))
         return java_array(
-            self._jvm,
+            self.jvm,
             f"{_CATALOG}.TableSummary",
             [of(identifier(namespace, name), "MANAGED") for name in names],
         )
@@ -117,13 +115,6 @@ class FuseCatalog(SpeakingProxy):
     def invalidateTable(self, _ident: Any) -> None:  # noqa: N802
         """Do nothing: nothing is cached."""
 
-    def loadChangelog(self, ident: Any, context: Any, _options: Any) -> Any:  # noqa: N802
-        namespace = _namespace(ident.namespace())
-        name = ".".join((self._name, *namespace, ident.name()))
-        return Changelog(
-            self._spark, name, self._folders.readable(namespace, ident.name()), context
-        )
-
     # ---- TableCatalog: changing
 
     def createTable(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
@@ -138,10 +129,11 @@ class FuseCatalog(SpeakingProxy):
         return self._load(ident)
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
-        loaded = self._find(ident)
-        if loaded is not None:
-            drop_table(loaded.table)
-        return loaded is not None
+        try:
+            drop_table(self.folders.location(namespace_of(ident.namespace()), ident.name()))
+        except NotFoundError:
+            return False
+        return True
 
     def purgeTable(self, ident: Any) -> bool:  # noqa: N802
         return self.dropTable(ident)
@@ -158,12 +150,12 @@ class FuseCatalog(SpeakingProxy):
 
     def stageCreate(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
         self._create(ident, parts)
-        return CreatedTable(self._spark, self._found(ident))
+        return CreatedTable(self.spark, self._found(ident))
 
     def stageReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
         loaded = self._found(ident)
         return ReplacedTable(
-            self._spark, loaded, read_description(loaded.table.location, list(parts))
+            self.spark, loaded, read_description(loaded.table.location, list(parts))
         )
 
     def stageCreateOrReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
@@ -171,100 +163,20 @@ class FuseCatalog(SpeakingProxy):
         return (self.stageCreate if is_new else self.stageReplace)(ident, *parts)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
-    # ---- ViewCatalog, RelationCatalog: there are no views of the user's
+    # ---- RelationCatalog
 
     def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
         return self.listTableSummaries(namespace)
-
-    def listViews(self, _namespace: Any) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CATALOG}.Identifier", ())
-
-    def loadView(self, ident: Any) -> Any:  # noqa: N802
-        raise self._thrown("NoSuchViewException", ident)
-
-    def viewExists(self, _ident: Any) -> bool:  # noqa: N802
-        return False
-
-    def invalidateView(self, _ident: Any) -> None:  # noqa: N802
-        """Do nothing: nothing is cached."""
-
-    def createView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def replaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def createOrReplaceView(self, ident: Any, _view: Any) -> Any:  # noqa: N802
-        raise _no_views(ident)
-
-    def dropView(self, _ident: Any) -> bool:  # noqa: N802
-        return False
-
-    def renameView(self, old: Any, _new: Any) -> None:  # noqa: N802
-        raise self._thrown("NoSuchViewException", old)
-
-    # ---- SupportsNamespaces
-
-    def listNamespaces(self, *parent: Any) -> Any:  # noqa: N802
-        inside = self._existing(parent[0]) if parent else ()
-        found = self._folders.find_namespaces(inside)
-        each = [java_strings(self._jvm, names) for names in found]
-        return java_array(self._jvm, "[Ljava.lang.String;", each)
-
-    def namespaceExists(self, namespace: Any) -> bool:  # noqa: N802
-        return self._folders.has_namespace(_namespace(namespace))
-
-    def loadNamespaceMetadata(self, namespace: Any) -> Any:  # noqa: N802
-        path = self._folders.path(self._existing(namespace))
-        return java_map(self._jvm, {"location": path})
-
-    def createNamespace(self, namespace: Any, _metadata: Any) -> None:  # noqa: N802
-        if self.namespaceExists(namespace):
-            raise self._thrown("NamespaceAlreadyExistsException", namespace)
-        self._folders.create(_namespace(namespace))
-
-    def alterNamespace(self, namespace: Any, _changes: Any) -> None:  # noqa: N802
-        raise InvalidInputError(
-            "a namespace is a folder and has no properties", namespace=list(namespace)
-        )
-
-    def dropNamespace(self, namespace: Any, _cascade: bool) -> bool:  # noqa: N802, FBT001 - Spark's
-        self._folders.drop(self._existing(namespace))
-        return True
-
-    # ---- ProcedureCatalog
-
-    def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
-        return find_procedure(
-            self._spark, _namespace(ident.namespace()), ident.name(), self._locate
-        )
-
-    def listProcedures(self, namespace: Any) -> Any:  # noqa: N802
-        names = _namespace(namespace)
-        is_whole = names in {(), (self._folders.default,), (SYSTEM,)}
-        of = java_class(self._jvm, f"{_CATALOG}.Identifier").of
-        system = java_strings(self._jvm, [SYSTEM])
-        found = [of(system, name) for name in PROCEDURES] if is_whole else []
-        return java_array(self._jvm, f"{_CATALOG}.Identifier", found)
-
-    def _locate(self, name: str) -> TableLocation:
-        """Return the location of a table by its name, with this catalog's or without."""
-        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-        parts = session.sessionState().sqlParser().parseMultipartIdentifier(name)
-        *namespace, table = [parts.apply(at) for at in range(parts.size())]
-        if namespace[:1] == [self._name]:
-            namespace = namespace[1:]
-        return self._folders.readable(tuple(namespace), table)
 
     # ---- finding
 
     def _find(self, ident: Any) -> Loaded | None:
         """Return the newest snapshot of a table; None if there is no table."""
-        namespace = _namespace(ident.namespace())
+        namespace = namespace_of(ident.namespace())
         try:
-            table = open_at(self._folders.readable(namespace, ident.name()))
+            table = open_at(self.folders.readable(namespace, ident.name()))
         except NotFoundError:
             return None
         except InvalidInputError:  # no folder can have this name
@@ -275,19 +187,19 @@ class FuseCatalog(SpeakingProxy):
     def _found(self, ident: Any) -> Loaded:
         loaded = self._find(ident)
         if loaded is None:
-            raise self._thrown("NoSuchTableException", ident)
+            raise self.thrown("NoSuchTableException", ident)
         return loaded
 
     def _create(self, ident: Any, parts: Sequence[Any]) -> None:
         if self._find(ident) is not None:
-            raise self._thrown("TableAlreadyExistsException", ident)
-        location = self._folders.location(_namespace(ident.namespace()), ident.name())
+            raise self.thrown("TableAlreadyExistsException", ident)
+        location = self.folders.location(namespace_of(ident.namespace()), ident.name())
         create_table(location, read_description(location, parts))
 
     def _load(self, ident: Any) -> Any:
         """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
-        return self._find_other(ident) if loaded is None else FuseTable(self._spark, loaded)
+        return self._find_other(ident) if loaded is None else FuseTable(self.spark, loaded)
 
     def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
         """Return what a query reads of a table."""
@@ -295,42 +207,32 @@ class FuseCatalog(SpeakingProxy):
         if loaded is None:
             other = self._find_other(ident)
             if other is None or version is not None or timestamp is not None:
-                raise self._thrown("NoSuchTableException", ident)
+                raise self.thrown("NoSuchTableException", ident)
             return other
         if version is not None or timestamp is not None:
             snapshot = loaded.table.snapshot(version, timestamp=timestamp)
             loaded = dataclasses.replace(loaded, snapshot=snapshot)
         # A stream leaves hidden rows out by itself, and Spark refuses to read a view as a stream.
-        if loaded.snapshot.deletion_files and not is_for_stream(self._jvm):
+        if loaded.snapshot.deletion_files and not is_for_stream(self.jvm):
             return self._views.view_of(ident, loaded)
-        return FuseTable(self._spark, loaded)
+        return FuseTable(self.spark, loaded)
 
     def _find_other(self, ident: Any) -> Any:
         """Return what has a name that is no table's; None if there is nothing."""
         *namespace, table = list(ident.namespace()) or [""]
-        of_table = java_class(self._jvm, f"{_CATALOG}.Identifier").of(
-            java_strings(self._jvm, namespace), table
+        of_table = java_class(self.jvm, f"{_CATALOG}.Identifier").of(
+            java_strings(self.jvm, namespace), table
         )
         if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
             name = f"{loaded.name}.{ident.name()}"
-            return MetadataTable(self._spark, name, loaded.table, METADATA[ident.name()])
+            return MetadataTable(self.spark, name, loaded.table, METADATA[ident.name()])
         return self._views.find(ident)
 
     def _is_for_command(self) -> bool:
         """True if Spark resolves the name of a command, such as DESCRIBE, in this call."""
         # It asks in the same way for both, so only the stack of its thread tells them apart.
-        error = self._jvm.java.lang.Throwable()
-        return _COMMANDS in self._jvm.org.apache.spark.util.Utils.exceptionString(error)
-
-    def _existing(self, namespace: Any) -> Namespace:
-        names = _namespace(namespace)
-        if not self._folders.has_namespace(names):
-            raise self._thrown("NoSuchNamespaceException", namespace)
-        return names
-
-    def _thrown(self, exception: str, of: Any) -> ThrownInJavaError:
-        made = java_class(self._jvm, f"org.apache.spark.sql.catalyst.analysis.{exception}")(of)
-        return ThrownInJavaError(made)
+        error = self.jvm.java.lang.Throwable()
+        return _COMMANDS in self.jvm.org.apache.spark.util.Utils.exceptionString(error)
 
     class Java:
         implements = (
@@ -339,10 +241,6 @@ class FuseCatalog(SpeakingProxy):
             f"{_CATALOG}.SupportsNamespaces",
             f"{_CATALOG}.ProcedureCatalog",
         )
-
-
-def _namespace(names: Any) -> Namespace:
-    return tuple(names)
 
 
 def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
@@ -363,10 +261,3 @@ def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
     if chosen.getClass().getSimpleName() == "AsOfVersion":
         return str(chosen.version()), None
     return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
-
-
-def _no_views(ident: Any) -> InvalidInputError:
-    return InvalidInputError(
-        "the catalog holds tables alone: create the view in spark_catalog, or as a temporary view",
-        view=ident.name(),
-    )

@@ -166,7 +166,7 @@ class Changelog(SpeakingProxy):
             InvalidInputError: the range ends before it starts; or the mode needs a key.
         """
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._name = name
         self._location = location
         self._range = ChangeRange.of(context.range())
@@ -195,11 +195,11 @@ class Changelog(SpeakingProxy):
         return f"{self._name}.changes"
 
     def columns(self) -> Any:
-        create = java_class(self._jvm, f"{_CATALOG}.Column").create
+        create = java_class(self.jvm, f"{_CATALOG}.Column").create
         user: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
         fields = user.parseDataType(self._columns.struct().json()).fields()
         made = [create(each.name(), each.dataType(), each.nullable()) for each in fields]
-        return java_array(self._jvm, f"{_CATALOG}.Column", made)
+        return java_array(self.jvm, f"{_CATALOG}.Column", made)
 
     def containsCarryoverRows(self) -> bool:  # noqa: N802 - Spark's names, here and below
         return False
@@ -212,12 +212,10 @@ class Changelog(SpeakingProxy):
 
     def newScanBuilder(self, options: Any) -> SpeakingProxy:  # noqa: N802
         given = dict(options.asCaseSensitiveMap())
-        return PlannedScanBuilder(self._jvm, self._columns, partial(self._scan, given))
+        return PlannedScanBuilder(self.jvm, self._columns, partial(self._scan, given))
 
     def rowId(self) -> Any:  # noqa: N802
-        return java_array(
-            self._jvm, "org.apache.spark.sql.connector.expressions.NamedReference", ()
-        )
+        return java_array(self.jvm, "org.apache.spark.sql.connector.expressions.NamedReference", ())
 
     def rowVersion(self) -> Any:  # noqa: N802
         return None

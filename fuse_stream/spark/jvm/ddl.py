@@ -16,6 +16,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.schema import Schema
 from fuse_stream.spark.types import columns_of_spark
+from fuse_stream.storage.open import open_store
 from fuse_stream.table.alter import add_columns, widen_column
 from fuse_stream.table.handle import Table, create_at
 from fuse_stream.table.location import TableLocation
@@ -117,7 +118,7 @@ def _own_properties(properties: Mapping[str, str], location: TableLocation) -> d
             using=provider,
         )
     given = properties.get("location")
-    if given is not None and given.rstrip("/") != location.path.rstrip("/"):
+    if given is not None and open_store(given).url != open_store(location.path).url:
         raise InvalidInputError(
             "a table of this catalog is the folder of its name: leave LOCATION out, or attach the "
             "folder above the location",

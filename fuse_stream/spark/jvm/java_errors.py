@@ -54,7 +54,7 @@ def let_errors_through(spark: SparkSession) -> None:
 class SpeakingProxy(Proxy):
     """A proxy whose errors, of this package and of Spark, reach the user with their own message."""
 
-    _jvm: Any
+    jvm: Any
 
     def __init_subclass__(cls) -> None:
         for name, method in list(vars(cls).items()):
@@ -75,7 +75,7 @@ def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
         except Py4JJavaError as error:  # Spark's own as well, such as that of a failed task
             raise ThrownInJavaError(error.java_exception) from error
         except FuseError as error:
-            raise ThrownInJavaError(java_exception(self._jvm, error)) from error
+            raise ThrownInJavaError(java_exception(self.jvm, error)) from error
 
     return call
 

@@ -175,7 +175,7 @@ class MetadataTable(SpeakingProxy):
 
     def __init__(self, spark: SparkSession, name: str, table: Table, metadata: Metadata) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._name = name
         self._table = table
         self._metadata = metadata
@@ -197,23 +197,23 @@ class MetadataTable(SpeakingProxy):
         return session.parseDataType(self._metadata.schema.json())
 
     def columns(self) -> Any:
-        create = java_class(self._jvm, f"{_CATALOG}.Column").create
+        create = java_class(self.jvm, f"{_CATALOG}.Column").create
         fields = self.schema().fields()
         made = [create(field.name(), field.dataType(), field.nullable()) for field in fields]
-        return java_array(self._jvm, f"{_CATALOG}.Column", made)
+        return java_array(self.jvm, f"{_CATALOG}.Column", made)
 
     def partitioning(self) -> Any:
-        return java_array(self._jvm, f"{_CONNECTOR}.expressions.Transform", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.expressions.Transform", ())
 
     def properties(self) -> Any:
-        return java_map(self._jvm, {"provider": "fuse"})
+        return java_map(self.jvm, {"provider": "fuse"})
 
     def constraints(self) -> Any:
-        return java_array(self._jvm, f"{_CATALOG}.constraints.Constraint", ())
+        return java_array(self.jvm, f"{_CATALOG}.constraints.Constraint", ())
 
     def capabilities(self) -> Any:
-        known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
-        return java_set(self._jvm, [known.BATCH_READ])
+        known = java_class(self.jvm, f"{_CATALOG}.TableCapability")
+        return java_set(self.jvm, [known.BATCH_READ])
 
     def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802
         return _RowsBuilder(
@@ -226,7 +226,7 @@ class MetadataTable(SpeakingProxy):
 
 class _RowsBuilder(SpeakingProxy):
     def __init__(self, scan: LocalRows) -> None:
-        self._jvm = scan._jvm  # noqa: SLF001 - of this module
+        self.jvm = scan.jvm
         self._scan = scan
 
     def build(self) -> Any:
@@ -241,7 +241,7 @@ class LocalRows(SpeakingProxy):
 
     def __init__(self, spark: SparkSession, schema: StructType, rows: Iterator[Row]) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._schema = schema
         self._rows = list(rows)
 
@@ -253,7 +253,7 @@ class LocalRows(SpeakingProxy):
         return "fuse metadata"
 
     def rows(self) -> Any:
-        return java_array(self._jvm, _ROW, [self._row(row) for row in self._rows])
+        return java_array(self.jvm, _ROW, [self._row(row) for row in self._rows])
 
     def toBatch(self) -> Any:  # noqa: N802
         raise NotImplementedError("rows of the driver have no batch")
@@ -265,17 +265,17 @@ class LocalRows(SpeakingProxy):
         raise NotImplementedError("rows of the driver are no stream")
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> Any:  # noqa: N802
-        mode = java_class(self._jvm, f"{_READ}.Scan$ColumnarSupportMode")
+        mode = java_class(self.jvm, f"{_READ}.Scan$ColumnarSupportMode")
         return mode.PARTITION_DEFINED
 
     def _row(self, values: Row) -> Any:
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        expressions = self.jvm.org.apache.spark.sql.catalyst.expressions
         row = expressions.GenericInternalRow(len(values))
         for at, value in enumerate(values):
             if value is None:
@@ -291,12 +291,12 @@ class LocalRows(SpeakingProxy):
         return row
 
     def _text(self, value: object) -> Any:
-        text = self._jvm.org.apache.spark.unsafe.types.UTF8String
+        text = self.jvm.org.apache.spark.unsafe.types.UTF8String
         if isinstance(value, str):
             return text.fromString(value)
         assert isinstance(value, list)
-        array = java_array(self._jvm, "java.lang.Object", [text.fromString(one) for one in value])
-        return self._jvm.org.apache.spark.sql.catalyst.util.GenericArrayData(array)
+        array = java_array(self.jvm, "java.lang.Object", [text.fromString(one) for one in value])
+        return self.jvm.org.apache.spark.sql.catalyst.util.GenericArrayData(array)
 
     class Java:
         implements = (f"{_READ}.LocalScan",)

@@ -65,7 +65,7 @@ class PlannedStream(SpeakingProxy):
         work: WorkReader,
         plan: Callable[[Batch], ScanWork],
     ) -> None:
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._reader = reader
         self._work = work
         self._plan = plan
@@ -73,16 +73,16 @@ class PlannedStream(SpeakingProxy):
     # ---- MicroBatchStream
 
     def initialOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
-        return offset_of(self._jvm, self._reader.initialOffset())
+        return offset_of(self.jvm, self._reader.initialOffset())
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802
-        return offset_of(self._jvm, json.loads(text))
+        return offset_of(self.jvm, json.loads(text))
 
     def latestOffset(self, *limited: Any) -> Any:  # noqa: N802
         if not limited:
             raise NotImplementedError("Spark passes the start and a limit")
         start, limit = limited
-        return next_offset(self._jvm, self._reader, start, limit)
+        return next_offset(self.jvm, self._reader, start, limit)
 
     def planInputPartitions(self, start: Any, end: Any) -> Any:  # noqa: N802
         batch = self._reader.plan(json.loads(start.json()), json.loads(end.json()))
@@ -100,10 +100,10 @@ class PlannedStream(SpeakingProxy):
     # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        return default_limit(self._jvm, self._reader)
+        return default_limit(self.jvm, self._reader)
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        return newest_offset(self._jvm, self._reader)
+        return newest_offset(self.jvm, self._reader)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._reader.prepareForTriggerAvailableNow()

@@ -233,7 +233,7 @@ class PlannedScan(SpeakingProxy):
         open_stream: Callable[[str], SpeakingProxy] | None = None,
     ) -> None:
         """Keep what plans the work; `open_stream` makes the stream of a query's checkpoint."""
-        self._jvm = reader.jvm
+        self.jvm = reader.jvm
         self._reader = reader
         self._plan = plan
         self._description = description
@@ -288,7 +288,7 @@ class PlannedScanBuilder(SpeakingProxy):
     def __init__(
         self, jvm: Any, columns: ScanColumns, build: Callable[[ScanColumns], SpeakingProxy]
     ) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._columns = columns
         self._build = build
         self._wanted = columns

@@ -87,7 +87,7 @@ class UnboundProcedure(SpeakingProxy):
     """A procedure of a catalog, as Spark finds it."""
 
     def __init__(self, bound: BoundProcedure) -> None:
-        self._jvm = bound.jvm
+        self.jvm = bound.jvm
         self._bound = bound
 
     def name(self) -> str:
@@ -113,7 +113,7 @@ class BoundProcedure(SpeakingProxy):
         self, spark: SparkSession, name: str, procedure: Procedure, locate: Locate
     ) -> None:
         self._spark = spark
-        self._jvm = self.jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._name = name
         self._procedure = procedure
         self._locate = locate
@@ -125,14 +125,14 @@ class BoundProcedure(SpeakingProxy):
         return self._procedure.description
 
     def parameters(self) -> Any:
-        start = getattr(java_class(self._jvm, f"{_PROCEDURES}.ProcedureParameter"), "in")
+        start = getattr(java_class(self.jvm, f"{_PROCEDURES}.ProcedureParameter"), "in")
         made = []
         for each in self._procedure.parameters:
             builder = start(each.name, self._type(each.type)).comment(each.comment)
             if each.default is not None:
                 builder = builder.defaultValue(each.default)
             made.append(builder.build())
-        return java_array(self._jvm, f"{_PROCEDURES}.ProcedureParameter", made)
+        return java_array(self.jvm, f"{_PROCEDURES}.ProcedureParameter", made)
 
     def isDeterministic(self) -> bool:  # noqa: N802 - Spark's name
         return False
@@ -145,7 +145,7 @@ class BoundProcedure(SpeakingProxy):
         }
         rows = procedure.run(Call(spark=self._spark, locate=self._locate, values=values))
         schema = StructType.fromDDL(procedure.columns)
-        found = self._jvm.java.util.ArrayList()
+        found = self.jvm.java.util.ArrayList()
         found.add(LocalRows(self._spark, schema, iter(rows)))
         return found.iterator()
 

@@ -20,14 +20,14 @@ class RowOperationBuilder(SpeakingProxy):
     """Makes the operation of one statement."""
 
     def __init__(self, jvm: Any, path: str, command: Any) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._path = path
         self._command = command
         if str(command.toString()) != "DELETE":
             raise refused(str(command.toString()), path)
 
     def build(self) -> Any:
-        return _RowOperation(self._jvm, self._path, self._command)
+        return _RowOperation(self.jvm, self._path, self._command)
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperationBuilder",)
@@ -35,7 +35,7 @@ class RowOperationBuilder(SpeakingProxy):
 
 class _RowOperation(SpeakingProxy):
     def __init__(self, jvm: Any, path: str, command: Any) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._path = path
         self._command = command
 
@@ -52,7 +52,7 @@ class _RowOperation(SpeakingProxy):
         raise refused("DELETE", self._path)
 
     def requiredMetadataAttributes(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.expressions.NamedReference", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.expressions.NamedReference", ())
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperation",)

@@ -42,7 +42,7 @@ class _StagedTable(FuseTable):
         raise NotImplementedError
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     class Java:
         implements = (*FuseTable.Java.implements, f"{_CONNECTOR}.catalog.StagedTable")
@@ -55,8 +55,8 @@ class CreatedTable(_StagedTable):
         """Do nothing: the rows are committed."""
 
     def abortStagedChanges(self) -> None:  # noqa: N802
-        if self._loaded.table.head().version == 0:
-            drop_table(self._loaded.table)
+        if self.loaded.table.head().version == 0:
+            drop_table(self.loaded.table.location)
 
 
 class ReplacedTable(_StagedTable):
@@ -79,7 +79,7 @@ class ReplacedTable(_StagedTable):
         return builder.truncate()
 
     def commitStagedChanges(self) -> None:  # noqa: N802
-        table, before = self._loaded.table, self._loaded.snapshot
+        table, before = self.loaded.table, self.loaded.snapshot
         if not self._is_written:
             table.overwrite(arrow_schema(before.schema.visible).empty_table())
         changed: Mapping[str, str] = {

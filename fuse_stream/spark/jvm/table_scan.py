@@ -61,7 +61,7 @@ class TableScanBuilder(SpeakingProxy):
     ) -> None:
         """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked."""
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._snapshot = snapshot
         self._open_stream = open_stream
@@ -73,7 +73,7 @@ class TableScanBuilder(SpeakingProxy):
         return filters  # Spark evaluates all of them for the rows
 
     def pushedFilters(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_SQL}.connector.expressions.filter.Predicate", ())
+        return java_array(self.jvm, f"{_SQL}.connector.expressions.filter.Predicate", ())
 
     def pruneColumns(self, wanted: Any) -> None:  # noqa: N802
         self._wanted = wanted
@@ -99,7 +99,7 @@ class TableScanBuilder(SpeakingProxy):
         inner = cache(partial(self._scan, scan))  # the table's size needs none
         leaves = sum(1 for _ in schema.leaves())
         size = sum(block.byte_count for block in blocks) * sum(1 for _ in read.leaves()) // leaves
-        return TableScan(self._jvm, inner, scan, self._open_stream, row_count=rows, byte_count=size)
+        return TableScan(self.jvm, inner, scan, self._open_stream, row_count=rows, byte_count=size)
 
     def _scan(self, scan: BlockScan) -> Any:
         if self._snapshot.deletion_files:
@@ -131,7 +131,7 @@ class TableScan(SpeakingProxy):
         row_count: int,
         byte_count: int,
     ) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._inner = inner
         self._scan = scan
         self._open_stream = open_stream
@@ -141,13 +141,13 @@ class TableScan(SpeakingProxy):
     def readSchema(self) -> Any:  # noqa: N802
         # With the ids, Spark would write them into the user's files.
         text = spark_schema(self._scan.schema).json()
-        return java_class(self._jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
+        return java_class(self.jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
 
     def description(self) -> str:
         return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
-        return _TableBatch(self._jvm, self._inner().toBatch(), self._scan)
+        return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -156,20 +156,20 @@ class TableScan(SpeakingProxy):
         raise NotImplementedError("a table of the catalog is not read as a stream")
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_SQL}.connector.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_SQL}.connector.metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_SQL}.connector.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_SQL}.connector.metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> Any:  # noqa: N802
-        mode = java_class(self._jvm, f"{_READ}.Scan$ColumnarSupportMode")
+        mode = java_class(self.jvm, f"{_READ}.Scan$ColumnarSupportMode")
         return mode.PARTITION_DEFINED
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        return _Statistics(self._jvm, self._byte_count, self._row_count)
+        return _Statistics(self.jvm, self._byte_count, self._row_count)
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
-        return self._jvm.java.util.OptionalLong.of(self._byte_count)
+        return self.jvm.java.util.OptionalLong.of(self._byte_count)
 
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
@@ -190,7 +190,7 @@ class TableScan(SpeakingProxy):
 
 class _TableBatch(SpeakingProxy):
     def __init__(self, jvm: Any, inner: Any, scan: BlockScan) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._inner = inner
         self._scan = scan
 
@@ -216,18 +216,18 @@ class _TableBatch(SpeakingProxy):
 
 class _Statistics(SpeakingProxy):
     def __init__(self, jvm: Any, byte_count: int, row_count: int) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._byte_count = byte_count
         self._row_count = row_count
 
     def sizeInBytes(self) -> Any:  # noqa: N802
-        return self._jvm.java.util.OptionalLong.of(self._byte_count)
+        return self.jvm.java.util.OptionalLong.of(self._byte_count)
 
     def numRows(self) -> Any:  # noqa: N802
-        return self._jvm.java.util.OptionalLong.of(self._row_count)
+        return self.jvm.java.util.OptionalLong.of(self._row_count)
 
     def columnStats(self) -> Any:  # noqa: N802
-        return self._jvm.java.util.HashMap()
+        return self.jvm.java.util.HashMap()
 
     class Java:
         implements = (f"{_READ}.Statistics",)

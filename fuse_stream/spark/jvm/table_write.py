@@ -24,7 +24,7 @@ class TableWriteBuilder(SpeakingProxy):
 
     def __init__(self, spark: SparkSession, table: Table, info: Any) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._info = info
         self._mode = "append"
@@ -59,7 +59,7 @@ class TableWriteBuilder(SpeakingProxy):
 class _TableWrite(SpeakingProxy):
     def __init__(self, spark: SparkSession, table: Table, info: Any, mode: str) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._info = info
         self._mode = mode
@@ -81,10 +81,10 @@ class _TableWrite(SpeakingProxy):
         return streaming_write(self._spark, self._table.location, self._info)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     class Java:
         implements = (f"{_WRITE}.V1Write",)
@@ -95,7 +95,7 @@ class _Insertable(SpeakingProxy):
         self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
     ) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
         self._table = table
         self._options = options
         self._mode = mode

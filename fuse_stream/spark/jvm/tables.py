@@ -47,50 +47,50 @@ class FuseTable(SpeakingProxy):
     """One snapshot of a table for reads; the table for writes."""
 
     def __init__(self, spark: SparkSession, loaded: Loaded) -> None:
-        self._spark = spark
-        self._jvm = jvm_of(spark)
-        self._loaded = loaded
+        self.spark = spark
+        self.jvm = jvm_of(spark)
+        self.loaded = loaded
 
     def toString(self) -> str:  # noqa: N802 - Java's name
-        return self._loaded.name
+        return self.loaded.name
 
     # ---- Table
 
     def name(self) -> str:
-        return self._loaded.name
+        return self.loaded.name
 
     def id(self) -> str:
-        return self._loaded.table.table_id
+        return self.loaded.table.table_id
 
     def version(self) -> str:
-        return str(self._loaded.snapshot.version)
+        return str(self.loaded.snapshot.version)
 
     def schema(self) -> Any:
-        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-        return session.parseDataType(spark_schema(self._loaded.snapshot.schema.visible).json())
+        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        return session.parseDataType(spark_schema(self.loaded.snapshot.schema.visible).json())
 
     def columns(self) -> Any:
-        return columns_of(self._jvm, self.schema())
+        return columns_of(self.jvm, self.schema())
 
     def partitioning(self) -> Any:
-        names = cluster_names(self._loaded.snapshot)
-        expressions = java_class(self._jvm, f"{_CONNECTOR}.expressions.Expressions")
+        names = cluster_names(self.loaded.snapshot)
+        expressions = java_class(self.jvm, f"{_CONNECTOR}.expressions.Expressions")
         found = []
         if names:
             references = [expressions.column(quoted(name)) for name in names]
-            cluster = java_class(self._jvm, f"{_CONNECTOR}.expressions.ClusterByTransform")
-            found = [cluster(scala_seq(self._jvm, references))]
-        return java_array(self._jvm, f"{_CONNECTOR}.expressions.Transform", found)
+            cluster = java_class(self.jvm, f"{_CONNECTOR}.expressions.ClusterByTransform")
+            found = [cluster(scala_seq(self.jvm, references))]
+        return java_array(self.jvm, f"{_CONNECTOR}.expressions.Transform", found)
 
     def properties(self) -> Any:
-        own = {"provider": "fuse", "location": self._loaded.table.location.path}
-        return java_map(self._jvm, {**self._loaded.snapshot.properties, **own})
+        own = {"provider": "fuse", "location": self.loaded.table.location.path}
+        return java_map(self.jvm, {**self.loaded.snapshot.properties, **own})
 
     def constraints(self) -> Any:
-        return java_array(self._jvm, f"{_CATALOG}.constraints.Constraint", ())
+        return java_array(self.jvm, f"{_CATALOG}.constraints.Constraint", ())
 
     def capabilities(self) -> Any:
-        known = java_class(self._jvm, f"{_CATALOG}.TableCapability")
+        known = java_class(self.jvm, f"{_CATALOG}.TableCapability")
         able = (
             known.BATCH_READ,
             known.MICRO_BATCH_READ,
@@ -99,18 +99,18 @@ class FuseTable(SpeakingProxy):
             known.TRUNCATE,
             known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
         )
-        return java_set(self._jvm, able)
+        return java_set(self.jvm, able)
 
     # ---- SupportsMetadataColumns
 
     def metadataColumns(self) -> Any:  # noqa: N802
-        hidden = hidden_schema(self._loaded.snapshot.schema)
-        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        hidden = hidden_schema(self.loaded.snapshot.schema)
+        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
         fields = list(session.parseDataType(spark_schema(hidden).json()).fields())
         return java_array(
-            self._jvm,
+            self.jvm,
             f"{_CATALOG}.MetadataColumn",
-            [HiddenColumn(self._jvm, field) for field in fields],
+            [HiddenColumn(self.jvm, field) for field in fields],
         )
 
     def canRenameConflictingMetadataColumns(self) -> bool:  # noqa: N802
@@ -121,20 +121,20 @@ class FuseTable(SpeakingProxy):
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
         stream = partial(
             open_append_stream,
-            self._spark,
-            self._loaded.table.location,
-            self._loaded.snapshot.schema.visible,
+            self.spark,
+            self.loaded.table.location,
+            self.loaded.snapshot.schema.visible,
             dict(options.asCaseSensitiveMap()),
         )
-        return TableScanBuilder(self._spark, self._loaded.table, self._loaded.snapshot, stream)
+        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        return TableWriteBuilder(self._spark, self._loaded.table, info)
+        return TableWriteBuilder(self.spark, self.loaded.table, info)
 
     # ---- SupportsRowLevelOperations
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:  # noqa: N802
-        return RowOperationBuilder(self._jvm, self._loaded.table.location.path, info.command())
+        return RowOperationBuilder(self.jvm, self.loaded.table.location.path, info.command())
 
     # ---- SupportsDeleteV2
 
@@ -144,17 +144,17 @@ class FuseTable(SpeakingProxy):
     def deleteWhere(self, predicates: Any, *_options: Any) -> None:  # noqa: N802
         where = find_predicate(list(predicates))
         assert where is not None  # `canDeleteWhere` has said so
-        delete(self._loaded.table.committer, where)
+        delete(self.loaded.table.committer, where)
 
     def truncateTable(self, *_options: Any) -> bool:  # noqa: N802
-        self._loaded.table.delete("true")
+        self.loaded.table.delete("true")
         return True
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self._jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     class Java:
         implements = (
@@ -171,7 +171,7 @@ class HiddenColumn(SpeakingProxy):
     """A hidden column, which a query gets only by its name."""
 
     def __init__(self, jvm: Any, field: Any) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._field = field
 
     def name(self) -> str:
