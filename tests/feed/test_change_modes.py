@@ -73,7 +73,7 @@ def step(table: Table, rng: random.Random, *, keyed: bool) -> None:
     keys = rng.sample(range(30), rng.randint(1, 8))
     rows = pa.table([keys, [rng.randint(0, 2) for _ in keys]], schema=SCHEMA)
     head = table.head().version
-    choices = [
+    choices: list[Callable[[], object]] = [
         lambda: table.upsert(rows) if keyed else table.append(rows),
         lambda: table.upsert(rows) if keyed else table.append(rows),
         lambda: table.delete(f"k % 5 = {rng.randint(0, 4)}"),

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.types import StructType
 
-from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
+from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure, columns_of
 from fuse_stream.spark.jvm.procedures import PROCEDURES
 from fuse_stream.table.handle import Table
 from tests.spark.lake_tables import create, missing_methods, rows
@@ -230,7 +229,7 @@ def test_sql_lists_and_describes_the_procedures(lake: SparkSession) -> None:
 
 def test_each_result_has_the_columns_that_its_procedure_names() -> None:
     for name, procedure in PROCEDURES.items():
-        assert StructType.fromDDL(procedure.columns).names, name
+        assert columns_of(procedure).names, name
         defaults = [each.default is None for each in procedure.parameters]
         assert defaults == sorted(defaults, reverse=True), name  # Spark wants them last
 

@@ -83,6 +83,13 @@ class Procedure:
     run: Callable[[Call], Iterable[Row]]
 
 
+def columns_of(procedure: Procedure) -> StructType:
+    """Return the columns of a procedure's result."""
+    found = StructType.fromDDL(procedure.columns)
+    assert isinstance(found, StructType)
+    return found
+
+
 class UnboundProcedure(SpeakingProxy):
     """A procedure of a catalog, as Spark finds it."""
 
@@ -144,7 +151,7 @@ class BoundProcedure(SpeakingProxy):
             for at, parameter in enumerate(procedure.parameters)
         }
         rows = procedure.run(Call(spark=self._spark, locate=self._locate, values=values))
-        schema = StructType.fromDDL(procedure.columns)
+        schema = columns_of(procedure)
         found = self.jvm.java.util.ArrayList()
         found.add(LocalRows(self._spark, schema, iter(rows)))
         return found.iterator()
