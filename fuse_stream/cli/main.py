@@ -40,6 +40,7 @@ from fuse_stream.cli.output import (
 from fuse_stream.cli.refs import branch, clone, tag, unpin
 from fuse_stream.cli.rewind import publish, rebuild_checkpoint, revert, rewind
 from fuse_stream.cli.search import bisect, blame
+from fuse_stream.cli.sql_server import sql_server
 from fuse_stream.cli.stats import blocks, stats
 from fuse_stream.cli.text import json_text, printable
 from fuse_stream.errors import FuseError
@@ -158,6 +159,7 @@ GROUPS = {
     "Changing rows": (delete, update, upsert, quarantine, retry, erase),
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),
+    "Serving": (sql_server,),
     "Optimizing and expiring": (compact, recluster, optimize, expire, vacuum),
 }
 """The commands by group."""

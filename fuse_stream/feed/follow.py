@@ -88,6 +88,11 @@ class Follower:
         history, request = self._load_history(), self._request
         if request.starting_version == LATEST:
             return self._undecided(FROM_NOW)
+        if request.after_version is not None:
+            read = request.after_version
+            if read + 1 < history.floor:
+                raise expired(read + 1, history.floor)
+            return self._offset(read, history.load(read).snapshot.snapshot_id)
         if request.starting_version is not None:
             start = request.starting_version
         elif request.starting_timestamp is not None:

@@ -40,13 +40,13 @@ def read_net(
         parts = [arrow_schema(schema).empty_table()]
         for block, selection in blocks:
             found = read_block(store, block, selection)
-            parts.append(found if of == 1 else found.filter(_in_share(found, share, of)))
+            parts.append(found if of == 1 else found.filter(in_share(found, share, of)))
         return pa.concat_tables(parts)
 
     return cancel_equal_rows(rows(removed), rows(inserted))
 
 
-def _in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
+def in_share(rows: pa.Table, share: int, of: int) -> pa.Array:
     """Return for each row whether it is in a share; equal rows are in the same share."""
     total = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
     for column in grouping_keys(rows).columns:

@@ -56,6 +56,8 @@ class Request:
     time_zone: str = "UTC"
     starting_version: int | Literal["latest"] | None = None
     starting_timestamp: str | None = None
+    after_version: int | None = None
+    """As if the stream had read everything through this version, which is in the history."""
     ending_version: int | None = None
     ending_timestamp: str | None = None
     skip_change_commits: bool = False

@@ -31,6 +31,17 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     """Return both tables minus their multiset intersection."""
     if not len(removed) or not len(inserted):
         return removed, inserted
+    of_removed, of_inserted = find_unequal_rows(removed, inserted)
+    return removed.take(of_removed), inserted.take(of_inserted)
+
+
+def find_unequal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the rows of both tables that are not in their multiset intersection, in order.
+
+    Of equal rows of one table, the first ones of `removed` are kept, and the last of `inserted`.
+    """
+    if not len(removed) or not len(inserted):
+        return _numbers(len(removed)), _numbers(len(inserted))
     keys = grouping_keys(pa.concat_tables([removed, inserted]))
     of_removed = len(removed)
     numbered = keys.append_column("at", _numbers(len(keys))).append_column(
@@ -55,8 +66,8 @@ def cancel_equal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Table, 
     kept = kept.take(pc.sort_indices(kept))
     is_removed = pc.less(kept, of_removed)
     return (
-        removed.take(kept.filter(is_removed)),
-        inserted.take(pc.subtract(kept.filter(pc.invert(is_removed)), of_removed)),
+        kept.filter(is_removed),
+        pc.subtract(kept.filter(pc.invert(is_removed)), of_removed),
     )
 
 

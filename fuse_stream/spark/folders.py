@@ -7,18 +7,22 @@ folder with the name of the default namespace is not seen.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.layout import TABLE_KEY
 from fuse_stream.objects.other_files import no_table
+from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
 from fuse_stream.table.location import TableLocation
+from fuse_stream.table.places import is_below
 
 Namespace = tuple[str, ...]
 
@@ -39,6 +43,20 @@ class Folders:
             InvalidInputError: it cannot be the name of a folder.
         """
         return self.root.at("/".join((self.path(namespace), _checked(name))))
+
+    def readable(self, namespace: Namespace, name: str) -> TableLocation:
+        """Return the location of a table; of a clone, with the origins below the same root.
+
+        The root is the user's, so the user trusts the tables in it.
+
+        Raises:
+            InvalidInputError: the name cannot be that of a folder.
+        """
+        location = self.location(namespace, name)
+        found = Metadata(location.store(), SYSTEM_CLOCK).find_table_file()
+        recorded = () if found is None else found.origins
+        inside = (origin for _, origin in recorded if is_below(origin, self.root.path))
+        return dataclasses.replace(location, origins=(*location.origins, *inside))
 
     def find_table_names(self, namespace: Namespace) -> tuple[str, ...]:
         """Return the names of the tables in a namespace, sorted."""

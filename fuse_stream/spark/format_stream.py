@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -200,15 +200,27 @@ class FuseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of a task, with the columns of the stream."""
         metadata = Metadata(self.options.location.store(), SYSTEM_CLOCK)
         schema = to_arrow_schema(self.schema, timezone="UTC")
+        if isinstance(task, BlocksTask):
+            branch = load_branch(metadata, self._request.branch)
+            rows = iter_block_rows(metadata, branch.branch_id, task.ranges, schema)
+        else:
+            rows = read_task(metadata.store, task, schema)
+        yield from self.name_expired(task.version_of, rows)
+
+    def name_expired(
+        self, version_of: Callable[[object], int | None], rows: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task; `version_of` names a version that has a block.
+
+        Raises:
+            SnapshotExpiredError: a block is missing because its version has expired.
+        """
         try:
-            if isinstance(task, BlocksTask):
-                branch = load_branch(metadata, self._request.branch)
-                yield from iter_block_rows(metadata, branch.branch_id, task.ranges, schema)
-            else:
-                yield from read_task(metadata.store, task, schema)
+            yield from rows
         except CorruptObjectError as error:
+            metadata = Metadata(self.options.location.store(), SYSTEM_CLOCK)
             floor = load_history(metadata, self._request.branch).floor
-            version = task.version_of(error.context.get("block"))
+            version = version_of(error.context.get("block"))
             if version is not None and version < floor:
                 raise expired(version, floor) from error
             raise
@@ -317,6 +329,7 @@ def _request(options: ReadOptions) -> Request:
         time_zone=options.time_zone,
         starting_version=LATEST if isinstance(start, str) else start,
         starting_timestamp=options.starting_timestamp,
+        after_version=options.after_version,
         ending_version=None if isinstance(end, str) else end,
         ending_timestamp=options.ending_timestamp,
         skip_change_commits=options.skip_change_commits,

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -40,6 +41,8 @@ class ReadOptions:
     starting_version: Version | None = None
     """Also "latest": a stream then starts after the head."""
     starting_timestamp: str | None = None
+    after_version: int | None = None
+    """A stream starts after this version, the head or an earlier one. No option says so."""
     ending_version: Version | None = None
     """Inclusive."""
     ending_timestamp: str | None = None
@@ -103,6 +106,16 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None) ->
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Return the options of a writer; raises the errors of `parse_read_options`."""
     return WriteOptions(**_parse(options, _WRITE, _STREAM_WRITE if streaming else _BATCH_WRITE))
+
+
+def location_options(location: TableLocation) -> dict[str, str]:
+    """Return a location as options of a read or a write."""
+    return {
+        "path": location.path,
+        "branch": location.branch,
+        "storageOptions": json.dumps(dict(location.storage_options)),
+        "origins": json.dumps(location.origins),
+    }
 
 
 def _check_stream(read: ReadOptions) -> None:

@@ -53,14 +53,13 @@ def test_what_show_create_table_says_creates_such_a_table(lake: Lake) -> None:
         "TBLPROPERTIES ('fuse.block.rows' = '500')"
     )
     before = open_table(lake)
+    described = before.schema, before.properties, before.head().cluster_key
     (statement,) = lake.sql("SHOW CREATE TABLE lake.t")
     lake.sql("DROP TABLE lake.t")
     lake.sql(statement)
 
     after = open_table(lake)
-    assert after.schema == before.schema
-    assert after.properties == before.properties
-    assert after.head().cluster_key == before.head().cluster_key
+    assert (after.schema, after.properties, after.head().cluster_key) == described
     assert after.table_id != before.table_id
 
 

@@ -21,9 +21,9 @@ from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders
 from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
+from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
 from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
-from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -34,6 +34,7 @@ from fuse_stream.spark.jvm.proxies import (
 )
 from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
 from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
+from fuse_stream.spark.jvm.stream_by_name import is_for_stream
 from fuse_stream.spark.jvm.tables import FuseTable, Loaded
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
@@ -45,11 +46,11 @@ _COMMANDS = "lookupTableOrView"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
+class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
     """The catalog of one session."""
 
     def __init__(self, spark: SparkSession, name: str, folders: Folders) -> None:
-        self._spark = spark
+        self.spark = spark
         self.jvm = jvm_of(spark)
         self._name = name
         self.folders = folders
@@ -114,13 +115,6 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
     def invalidateTable(self, _ident: Any) -> None:  # noqa: N802
         """Do nothing: nothing is cached."""
 
-    def loadChangelog(self, _ident: Any, _context: Any, _options: Any) -> Any:  # noqa: N802
-        raise ThrownInJavaError(
-            self.jvm.java.lang.UnsupportedOperationException(
-                "the catalog has no changelog: use fuse.read_stream, or read the feed"
-            )
-        )
-
     # ---- TableCatalog: changing
 
     def createTable(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
@@ -156,12 +150,12 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
 
     def stageCreate(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
         self._create(ident, parts)
-        return CreatedTable(self._spark, self._found(ident))
+        return CreatedTable(self.spark, self._found(ident))
 
     def stageReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
         loaded = self._found(ident)
         return ReplacedTable(
-            self._spark, loaded, read_description(loaded.table.location, list(parts))
+            self.spark, loaded, read_description(loaded.table.location, list(parts))
         )
 
     def stageCreateOrReplace(self, ident: Any, *parts: Any) -> Any:  # noqa: N802
@@ -176,21 +170,13 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
     def listRelationSummaries(self, namespace: Any) -> Any:  # noqa: N802
         return self.listTableSummaries(namespace)
 
-    # ---- ProcedureCatalog
-
-    def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
-        raise InvalidInputError("the catalog has no such procedure", procedure=ident.name())
-
-    def listProcedures(self, _namespace: Any) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CATALOG}.Identifier", ())
-
     # ---- finding
 
     def _find(self, ident: Any) -> Loaded | None:
         """Return the newest snapshot of a table; None if there is no table."""
         namespace = namespace_of(ident.namespace())
         try:
-            table = open_at(self.folders.location(namespace, ident.name()))
+            table = open_at(self.folders.readable(namespace, ident.name()))
         except NotFoundError:
             return None
         except InvalidInputError:  # no folder can have this name
@@ -213,7 +199,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
     def _load(self, ident: Any) -> Any:
         """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
-        return self._find_other(ident) if loaded is None else FuseTable(self._spark, loaded)
+        return self._find_other(ident) if loaded is None else FuseTable(self.spark, loaded)
 
     def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
         """Return what a query reads of a table."""
@@ -226,9 +212,10 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
         if version is not None or timestamp is not None:
             snapshot = loaded.table.snapshot(version, timestamp=timestamp)
             loaded = dataclasses.replace(loaded, snapshot=snapshot)
-        if loaded.snapshot.deletion_files:
+        # A stream leaves hidden rows out by itself, and Spark refuses to read a view as a stream.
+        if loaded.snapshot.deletion_files and not is_for_stream(self.jvm):
             return self._views.view_of(ident, loaded)
-        return FuseTable(self._spark, loaded)
+        return FuseTable(self.spark, loaded)
 
     def _find_other(self, ident: Any) -> Any:
         """Return what has a name that is no table's; None if there is nothing."""
@@ -238,7 +225,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces):
         )
         if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
             name = f"{loaded.name}.{ident.name()}"
-            return MetadataTable(self._spark, name, loaded.table, METADATA[ident.name()])
+            return MetadataTable(self.spark, name, loaded.table, METADATA[ident.name()])
         return self._views.find(ident)
 
     def _is_for_command(self) -> bool:

@@ -9,6 +9,10 @@ from pyspark.sql import SparkSession
 
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.spark.jvm.catalog import FuseCatalog
+from fuse_stream.spark.jvm.changelog import Changelog
+from fuse_stream.spark.jvm.micro_batches import PlannedStream
+from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWork, WorkReader
+from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
 from fuse_stream.spark.jvm.table_scan import (
@@ -25,15 +29,26 @@ _LOG = logging.getLogger(__name__)
 _found: dict[str, str | None] = {}
 """By the id of the application: what is missing."""
 
-OPEN = ("read", "write")
+OPEN = ("read", "write", "changes", "stream", "call")
 """The doors that are open if the session has what they need."""
 
 LATER: Mapping[str, str] = {
     "rows": "UPDATE and MERGE are not statements of the catalog: use fuse.sql or fuse.merge",
-    "changes": "CHANGES is not a clause of the catalog: use fuse.read_stream, or read the feed",
-    "stream": "a table of the catalog is not read as a stream: use fuse.read_stream",
-    "call": "the catalog has no procedures: use the functions of fuse_stream",
 }
+
+
+_PROXIES = (
+    BoundProcedure,
+    Changelog,
+    FuseCatalog,
+    FuseTable,
+    PlannedScan,
+    PlannedStream,
+    TableScan,
+    TableScanBuilder,
+    TableWriteBuilder,
+    UnboundProcedure,
+)
 
 
 def find_doors(spark: SparkSession) -> dict[str, str | None]:
@@ -62,7 +77,7 @@ def _try(spark: SparkSession) -> str | None:
 
 def _find_interfaces(spark: SparkSession) -> None:
     loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
-    for proxy in (FuseCatalog, FuseTable, TableScanBuilder, TableScan, TableWriteBuilder):
+    for proxy in _PROXIES:
         for name in proxy.Java.implements:
             loader.loadClass(name)
 
@@ -76,7 +91,17 @@ def _scan_no_block(spark: SparkSession) -> None:
         raise ValueError(f"columns={found}")
 
 
+def _plan_no_file(spark: SparkSession) -> None:
+    column = Column(id=1, name="x", type="long")
+    columns = ScanColumns(schema=Schema(id=0, last_column_id=1, columns=(column,)))
+    reader = WorkReader(spark, columns, columns)
+    found = len(reader.plan(ScanWork()))
+    if found or reader.factory() is None:
+        raise ValueError(f"partitions={found}")
+
+
 CHECKS: dict[str, Callable[[SparkSession], None]] = {
     "an interface of a catalog": _find_interfaces,
     "a scan of Parquet files": _scan_no_block,
+    "a partition of Parquet files": _plan_no_file,
 }

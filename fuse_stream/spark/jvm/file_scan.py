@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as spark_types
 
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
 from fuse_stream.spark.jvm.proxies import (
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _CATALYST = "org.apache.spark.sql.catalyst"
+_TYPES: Mapping[str, spark_types.DataType] = {
+    "long": spark_types.LongType(),
+    "string": spark_types.StringType(),
+    "timestamp": spark_types.TimestampType(),
+}
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 ROW_INDEX = "_tmp_metadata_row_index"
@@ -178,7 +183,7 @@ def scan_files(
         is_streaming: True for the rows of a micro-batch.
     """
     jvm = jvm_of(spark)
-    schema = reader.parseDataType(_struct(constants))
+    schema = reader.parseDataType(constants_struct(constants).json())
     relation = java_class(jvm, f"{_SOURCES}.HadoopFsRelation")(
         _FileIndex(spark, listing, schema),
         schema,
@@ -276,15 +281,13 @@ def _number(value: int) -> bytes:
     return bytes(found)
 
 
-def _struct(constants: Sequence[Constant]) -> str:
-    return json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                {"name": each.name, "type": each.type, "nullable": False, "metadata": {}}
-                for each in constants
-            ],
-        }
+def constants_struct(constants: Sequence[Constant]) -> spark_types.StructType:
+    """Return the columns of constants; none of their values is null."""
+    return spark_types.StructType(
+        [
+            spark_types.StructField(each.name, _TYPES[each.type], nullable=False)
+            for each in constants
+        ]
     )
 
 

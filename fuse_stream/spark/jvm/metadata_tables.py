@@ -284,6 +284,8 @@ class LocalRows(SpeakingProxy):
                 row.setBoolean(at, value)
             elif isinstance(value, int):
                 row.setLong(at, value)
+            elif isinstance(value, float):
+                row.setDouble(at, value)
             else:
                 row.update(at, self._text(value))
         return row

@@ -20,7 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from fuse_stream.feed.changes import Piece
@@ -38,6 +37,12 @@ from fuse_stream.spark.block_scan import (
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.file_scan import Constant
+from fuse_stream.spark.jvm.micro_batches import (
+    default_limit,
+    newest_offset,
+    next_offset,
+    offset_of,
+)
 from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object
 from fuse_stream.spark.options import ReadOptions
 
@@ -50,8 +55,6 @@ _MARKS = (
     Constant(name=COMMIT_VERSION, type="long"),
     Constant(name=COMMIT_TIMESTAMP, type="timestamp"),
 )
-
-Json = dict[str, str | int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,28 +115,20 @@ class StreamSource(Proxy):
         return None
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802
-        return self._offset(text)
+        return offset_of(self._jvm, json.loads(text))
 
     # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        limits = getattr(self._jvm, f"{_READ}.ReadLimit")
-        is_limited = not isinstance(self._run().reader.getDefaultReadLimit(), ReadAllAvailable)
-        # Its kind and number do not matter: the reader applies all limits.
-        return limits.maxRows(1) if is_limited else limits.allAvailable()
+        return default_limit(self._jvm, self._run().reader)
 
     def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
         run = self._run()
         run.has_planned = True
-        reader = run.reader
-        first: Json = reader.initialOffset() if start is None else json.loads(start.json())
-        is_all = limit.getClass().getSimpleName() == "ReadAllAvailable"
-        found = reader.latestOffset(first, ReadAllAvailable() if is_all else ReadMaxRows(1))
-        return self._offset(json.dumps(found))
+        return next_offset(self._jvm, run.reader, start, limit)
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        found = self._run().reader.reportLatestOffset()
-        return None if found is None else self._offset(json.dumps(found))
+        return newest_offset(self._jvm, self._run().reader)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._run().reader.prepareForTriggerAvailableNow()
@@ -169,9 +164,6 @@ class StreamSource(Proxy):
             log.getLatestBatchId() for log in (execution.offsetLog(), execution.commitLog())
         )
         return bool(committed.isDefined() and committed.get() == planned.get())
-
-    def _offset(self, text: str) -> Any:
-        return getattr(self._jvm, f"{_STREAMING}.runtime.SerializedOffset")(text)
 
     def _nothing(self) -> Any:
         rows = self._spark.sparkContext.emptyRDD()._jrdd.rdd()  # noqa: SLF001 - the same

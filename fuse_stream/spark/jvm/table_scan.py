@@ -57,11 +57,19 @@ class ChosenBlocks:
 class TableScanBuilder(SpeakingProxy):
     """Collects what a query wants of a snapshot."""
 
-    def __init__(self, spark: SparkSession, table: Table, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        snapshot: Snapshot,
+        open_stream: Callable[[], SpeakingProxy],
+    ) -> None:
+        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked."""
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table = table
         self._snapshot = snapshot
+        self._open_stream = open_stream
         self._filters: list[Any] = []
         self._wanted: Any = None
 
@@ -94,7 +102,8 @@ class TableScanBuilder(SpeakingProxy):
         size = sum(block.byte_count for block in scan.blocks)
         rows = sum(block.live_rows for block in scan.blocks)
         share = size * sum(1 for _ in read.leaves()) // leaves
-        return TableScan(self.jvm, inner, scan, row_count=rows, byte_count=share)
+        open_stream = self._open_stream
+        return TableScan(self.jvm, inner, scan, open_stream, row_count=rows, byte_count=share)
 
     def _scan(self, scan: ChosenBlocks) -> Any:
         if self._snapshot.deletion_files:
@@ -117,6 +126,7 @@ class TableScan(SpeakingProxy):
         jvm: Any,
         inner: Callable[[], Any],
         scan: ChosenBlocks,
+        open_stream: Callable[[], SpeakingProxy],
         *,
         row_count: int,
         byte_count: int,
@@ -124,6 +134,7 @@ class TableScan(SpeakingProxy):
         self.jvm = jvm
         self._inner = inner
         self._scan = scan
+        self._open_stream = open_stream
         self._row_count = row_count
         self._byte_count = byte_count
 
@@ -138,8 +149,8 @@ class TableScan(SpeakingProxy):
     def toBatch(self) -> Any:  # noqa: N802
         return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
 
-    def toMicroBatchStream(self, location: str) -> Any:  # noqa: N802
-        raise NotImplementedError("a table of the catalog is not read as a stream")
+    def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
+        return self._open_stream()
 
     def toContinuousStream(self, location: str) -> Any:  # noqa: N802
         raise NotImplementedError("a table of the catalog is not read as a stream")

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, jvm_of
+from fuse_stream.spark.jvm.stream_by_name import streaming_write
 from fuse_stream.spark.write import write
 from fuse_stream.table.handle import Table
 
@@ -21,11 +22,11 @@ _TEXTS = ("message", "author")
 class TableWriteBuilder(SpeakingProxy):
     """Collects how a statement writes: it adds rows, or it replaces all of them."""
 
-    def __init__(self, spark: SparkSession, table: Table, options: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, table: Table, info: Any) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table = table
-        self._options = options
+        self._info = info
         self._mode = "append"
 
     def truncate(self) -> Any:
@@ -43,7 +44,7 @@ class TableWriteBuilder(SpeakingProxy):
         raise NotImplementedError("canOverwrite refuses it")
 
     def build(self) -> Any:
-        return _TableWrite(self._spark, self._table, self._options, self._mode)
+        return _TableWrite(self._spark, self._table, self._info, self._mode)
 
     def buildForBatch(self) -> Any:  # noqa: N802
         raise NotImplementedError("a write of DataFrames has no batch of its own")
@@ -56,17 +57,15 @@ class TableWriteBuilder(SpeakingProxy):
 
 
 class _TableWrite(SpeakingProxy):
-    def __init__(
-        self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
-    ) -> None:
+    def __init__(self, spark: SparkSession, table: Table, info: Any, mode: str) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table = table
-        self._options = options
+        self._info = info
         self._mode = mode
 
     def toInsertableRelation(self) -> Any:  # noqa: N802
-        return _Insertable(self._spark, self._table, self._options, self._mode)
+        return _Insertable(self._spark, self._table, write_options(self._info), self._mode)
 
     def description(self) -> str:
         return f"fuse {self._mode}"
@@ -75,7 +74,11 @@ class _TableWrite(SpeakingProxy):
         raise NotImplementedError("a write of DataFrames has no batch of its own")
 
     def toStreaming(self) -> Any:  # noqa: N802
-        raise NotImplementedError("a stream is written by fuse_sink")
+        if self._mode != "append":
+            raise InvalidInputError(
+                "a stream adds rows: write the output mode append, or use fuse_sink in foreachBatch"
+            )
+        return streaming_write(self._spark, self._table.location, self._info)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
         return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())

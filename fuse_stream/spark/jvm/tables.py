@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,8 +23,9 @@ from fuse_stream.spark.jvm.proxies import (
     scala_seq,
 )
 from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
+from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
-from fuse_stream.spark.jvm.table_write import TableWriteBuilder, write_options
+from fuse_stream.spark.jvm.table_write import TableWriteBuilder
 from fuse_stream.spark.types import quoted, spark_schema
 from fuse_stream.table.handle import Table
 
@@ -91,6 +93,8 @@ class FuseTable(SpeakingProxy):
         known = java_class(self.jvm, f"{_CATALOG}.TableCapability")
         able = (
             known.BATCH_READ,
+            known.MICRO_BATCH_READ,
+            known.STREAMING_WRITE,
             known.V1_BATCH_WRITE,
             known.TRUNCATE,
             known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
@@ -114,11 +118,18 @@ class FuseTable(SpeakingProxy):
 
     # ---- SupportsRead, SupportsWrite
 
-    def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802
-        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot)
+    def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        stream = partial(
+            open_append_stream,
+            self.spark,
+            self.loaded.table.location,
+            self.loaded.snapshot.schema.visible,
+            dict(options.asCaseSensitiveMap()),
+        )
+        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        return TableWriteBuilder(self.spark, self.loaded.table, write_options(info))
+        return TableWriteBuilder(self.spark, self.loaded.table, info)
 
     # ---- SupportsRowLevelOperations
 
