@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.lag import SourceLag, lag
     from fuse_stream.spark.merge import Merge, merge
     from fuse_stream.spark.read import read
+    from fuse_stream.spark.read_stream import read_stream
     from fuse_stream.spark.retry import retry
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.sql import sql
@@ -162,6 +163,7 @@ __all__ = [
     "merge",
     "publish",
     "read",
+    "read_stream",
     "rebuild_checkpoint",
     "register",
     "retry",
@@ -224,6 +226,7 @@ _LOADED_LATER = {
     "merge": "spark.merge",
     "publish": "table.pipelines",
     "read": "spark.read",
+    "read_stream": "spark.read_stream",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",
     "retry": "spark.retry",

@@ -115,7 +115,12 @@ class BlockScan:
 
     @property
     def is_local(self) -> bool:
-        return bool(self.blocks) and "://" not in self.blocks[0].location
+        return bool(self.blocks) and is_local(self.blocks[0].location)
+
+
+def is_local(location: str) -> bool:
+    """True for a path, False for a URL."""
+    return "://" not in location
 
 
 def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
@@ -127,18 +132,32 @@ def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
         CorruptObjectError: a block is missing.
         UnsupportedStorageError: Spark has no file system for this store.
     """
-    jvm = jvm_of(spark)
     user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    reader = reader_session(jvm, user, LOCAL_SETTINGS if scan.is_local else {})
-    _check_present(jvm, reader, scan)
+    reader = reader_session(spark, is_local=scan.is_local)
+    return in_session(jvm_of(spark), user, scan_blocks(spark, reader, scan))
+
+
+def scan_blocks(spark: SparkSession, reader: JavaObject, scan: BlockScan) -> Any:
+    """Return the Dataset of `read_blocks`, in a session that `reader_session` made.
+
+    Raises:
+        CorruptObjectError: a block is missing.
+        UnsupportedStorageError: Spark has no file system for this store.
+    """
+    _check_present(jvm_of(spark), reader, scan)
     parts = [scan.blocks]
     if not fits_plan([block.hidden for block in scan.blocks]):
         # The join reads its rows without the user's filters.
         whole = [block for block in scan.blocks if block.hidden is None]
         parts = [whole, [block for block in scan.blocks if block.hidden is not None]]
     rows = [_shown(spark, reader, scan, blocks) for blocks in parts]
-    analyzed = reduce(lambda some, more: some.union(more), rows).queryExecution().analyzed()
-    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(user, analyzed)
+    return reduce(lambda some, more: some.union(more), rows)
+
+
+def in_session(jvm: Any, session: JavaObject, rows: Any) -> Any:
+    """Return a Dataset of the JVM, with what is added to its plan resolved in another session."""
+    analyzed = rows.queryExecution().analyzed()
+    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, analyzed)
 
 
 def _shown(
@@ -252,14 +271,23 @@ def _may_hold_zero(stats: ColumnStats) -> bool:
     return not (is_above or is_below)
 
 
-def reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -> JavaObject:
-    session = user.newSession()
-    settings = jvm.java.util.Properties()
-    settings.putAll(dict(unless_set))
+def reader_session(spark: SparkSession, *, is_local: bool) -> JavaObject:
+    """Return a new session of the JVM in which blocks are read."""
     # The user's settings for files (splits, S3) apply to these files too.
-    settings.putAll(user.sessionState().conf().settings())
-    settings.putAll(dict(READER_SETTINGS))
-    session.sessionState().conf().setConf(settings)
+    return session_like(spark, READER_SETTINGS, unless_set=LOCAL_SETTINGS if is_local else {})
+
+
+def session_like(
+    spark: SparkSession, settings: Mapping[str, str], *, unless_set: Mapping[str, str] | None = None
+) -> JavaObject:
+    """Return a new session of the JVM, with the settings that a session has now and with others."""
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    found = jvm_of(spark).java.util.Properties()
+    found.putAll(dict(unless_set or {}))
+    found.putAll(user.sessionState().conf().settings())
+    found.putAll(dict(settings))
+    session = user.newSession()
+    session.sessionState().conf().setConf(found)
     return session
 
 

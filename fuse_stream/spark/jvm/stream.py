@@ -8,6 +8,8 @@ Rules:
 - One DataFrame may be started as several queries. Each has a reader of its own, by its query id.
 - When a query starts again, Spark asks for its last committed batch and drops what it gets. The
   versions of that batch may have expired, so it is not planned.
+- Settings of the user's session are read twice: for the predicate when the stream is made, for the
+  reading of files when a query starts. What the user sets later changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -33,13 +35,20 @@ from fuse_stream.spark.block_scan import (
     UnsafeFilters,
     block_file,
     columns_of,
+    in_session,
+    is_local,
     plain_columns,
-    read_blocks,
+    reader_session,
+    scan_blocks,
+    session_like,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.file_scan import Constant
 from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object
 from fuse_stream.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
@@ -59,28 +68,44 @@ class _Run:
     """One run of a query."""
 
     reader: FuseStreamReader
+    session: JavaObject
+    """The session of the JVM in which its blocks are read."""
     has_planned: bool = False
     """True if the query has asked for an offset or a batch in this run."""
+
+
+class Condition:
+    """A predicate as Spark evaluates it, with the settings that a session has now."""
+
+    def __init__(self, spark: SparkSession, where: str, *, time_zone: str) -> None:
+        """Parse the predicate; `time_zone` is that of its times without a zone."""
+        self.session = session_like(spark, {"spark.sql.session.timeZone": time_zone})
+        self.expression = jvm_of(spark).org.apache.spark.sql.functions.expr(where)
 
 
 class StreamSource(Proxy):
     """The source of a streaming DataFrame."""
 
     def __init__(
-        self, spark: SparkSession, options: ReadOptions, schema: StructType, *, where: str | None
+        self,
+        spark: SparkSession,
+        options: ReadOptions,
+        schema: StructType,
+        *,
+        condition: Condition | None,
     ) -> None:
         """Keep what a query's reader is made of; open nothing.
 
-        `where` is the predicate of the options if Spark evaluates it for the rows that it reads;
-        None if there is none, or if only `format("fuse")` reads it as it is meant.
+        `condition` is the predicate of the options as Spark evaluates it; None if there is none, or
+        if only `format("fuse")` reads it as it is meant.
         """
         self.options = options
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._schema = schema
-        sql = self._jvm.org.apache.spark.sql.functions
-        self._where = None if where is None else sql.expr(where)  # with the settings of now
-        self._is_by_spark = options.feed != "blocks" and where == options.where
+        self._condition = condition
+        is_filtered = options.where is not None
+        self._is_by_spark = options.feed != "blocks" and is_filtered == (condition is not None)
         self._is_marked = options.feed != "append"
         self._runs: dict[str, _Run] = {}
 
@@ -100,7 +125,7 @@ class StreamSource(Proxy):
         run.has_planned = True
         first = json.loads(start.get().json()) if start.isDefined() else run.reader.initialOffset()
         batch = run.reader.plan(first, json.loads(end.json()))
-        return self._nothing() if batch is None else self._rows(run.reader, batch)
+        return self._nothing() if batch is None else self._rows(run, batch)
 
     def commit(self, end: Any) -> None:
         self._run().reader.commit(json.loads(end.json()))
@@ -157,7 +182,11 @@ class StreamSource(Proxy):
     def _run(self) -> _Run:
         query_id = self._query_id()
         if query_id not in self._runs:
-            self._runs[query_id] = _Run(reader=FuseStreamReader(self.options, self._schema))
+            location = self.options.location.store().location("")
+            self._runs[query_id] = _Run(
+                reader=FuseStreamReader(self.options, self._schema),
+                session=reader_session(self._spark, is_local=is_local(location)),
+            )
         return self._runs[query_id]
 
     def _is_committed(self) -> bool:
@@ -182,17 +211,17 @@ class StreamSource(Proxy):
         session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
         return session.internalCreateDataFrame(rows, self.schema(), True)  # noqa: FBT003 - Java's
 
-    def _rows(self, reader: FuseStreamReader, batch: Batch) -> Any:
+    def _rows(self, run: _Run, batch: Batch) -> Any:
         parts = []
         tasks: list[Task | BlocksTask]
         if self._is_by_spark:
             for selection, pieces in _by_selection(batch):
-                parts.append(self._scanned(selection, pieces))
+                parts.append(self._scanned(run.session, selection, pieces))
             tasks = [*plan_compared_tasks(batch)]
         else:
-            tasks = [*reader.tasks(batch)]
+            tasks = [*run.reader.tasks(batch)]
         if tasks:
-            parts.append(self._computed(reader, tasks))
+            parts.append(self._computed(run.reader, tasks))
         if not parts:
             return self._nothing()
         found = parts[0]
@@ -200,7 +229,7 @@ class StreamSource(Proxy):
             found = found.union(part)
         return found
 
-    def _scanned(self, selection: Selection, pieces: list[Piece]) -> Any:
+    def _scanned(self, session: JavaObject, selection: Selection, pieces: list[Piece]) -> Any:
         """Return the rows of pieces that are read alike, by Spark's reader."""
         store = self.options.location.store()
         schema = selection.read
@@ -211,9 +240,11 @@ class StreamSource(Proxy):
             constants=_MARKS if self._is_marked else (),
             is_streaming=True,
         )
-        rows = read_blocks(self._spark, scan)
-        if self._where is not None:
-            rows = rows.filter(self._where)
+        rows = scan_blocks(self._spark, session, scan)
+        if self._condition is not None:
+            filtered = in_session(self._jvm, self._condition.session, rows)
+            filtered = filtered.filter(self._condition.expression)
+            rows = in_session(self._jvm, session, filtered)
         columns = columns_of(self._jvm, self._schema.fieldNames())
         have = {field.name(): field.dataType().catalogString() for field in rows.schema().fields()}
         for field in self.schema().fields():  # a commit before a column was widened
