@@ -33,7 +33,7 @@ from fuse_stream.spark.hidden_rows import (
     without_hidden,
 )
 from fuse_stream.spark.jvm.file_scan import Constant, ScannedFile, hadoop_path, scan_files
-from fuse_stream.spark.jvm.proxies import jvm_of, scala_seq
+from fuse_stream.spark.jvm.proxies import java_class, jvm_of, scala_seq
 from fuse_stream.spark.types import quoted, spark_schema, unused_name
 from fuse_stream.storage.base import Store
 
@@ -157,22 +157,23 @@ def scan_blocks(spark: SparkSession, reader: JavaObject, scan: BlockScan) -> Any
 def in_session(jvm: Any, session: JavaObject, rows: Any) -> Any:
     """Return a Dataset of the JVM, with what is added to its plan resolved in another session."""
     analyzed = rows.queryExecution().analyzed()
-    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, analyzed)
+    return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(session, analyzed)
 
 
 def _shown(
     spark: SparkSession, reader: JavaObject, scan: BlockScan, blocks: Sequence[BlockFile]
 ) -> Any:
     """Return the rows of some blocks of a scan, in the session `reader`."""
-    jvm = jvm_of(spark)
     names = [*scan.schema.names(), *(each.name for each in scan.constants)]
-    first_word = unused_name(_FIRST_WORD, names)
     hidden = [block.hidden for block in blocks]
+    is_whole = all(rows is None for rows in hidden)
+    first_word = unused_name(_FIRST_WORD, names)
+    constants = [] if is_whole else [Constant(name=first_word, type="long")]
     files = [
         ScannedFile(
             location=block.location,
             byte_count=block.byte_count,
-            constants=(*block.constants, start),
+            constants=block.constants if is_whole else (*block.constants, start),
         )
         for block, start in zip(blocks, first_words(hidden), strict=True)
     ]
@@ -181,7 +182,7 @@ def _shown(
         reader,
         files,
         fields=reader.parseDataType(struct_of(scan.schema).json()),
-        constants=(*scan.constants, Constant(name=first_word, type="long")),
+        constants=(*scan.constants, *constants),
         options=scan.options,
         is_streaming=scan.is_streaming,
     )
@@ -189,6 +190,9 @@ def _shown(
         for name, place in zip(scan.places, place_of(rows), strict=True):
             rows = rows.withColumn(name, place)
         names += scan.places
+    if is_whole:
+        return rows
+    jvm = jvm_of(spark)
     shown = without_hidden(spark, rows, rows.col(quoted(first_word)), hidden)
     return shown.select(scala_seq(jvm, columns_of(jvm, names).values()))
 
@@ -330,12 +334,17 @@ def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
 
     They are without the ids, which Spark would write into the user's files.
     """
-    nothing = jvm.org.apache.spark.sql.types.Metadata.empty()
-    named = (getattr(column, "as")(name, nothing) for name, column in columns.items())
-    return rows.select(scala_seq(jvm, named))
+    return rows.select(scala_seq(jvm, without_ids(jvm, columns)))
+
+
+def without_ids(jvm: Any, columns: Mapping[str, Any]) -> list[Any]:
+    """Return columns with their names and nothing else that Spark knows of them."""
+    nothing = java_class(jvm, "org.apache.spark.sql.types.Metadata").empty()
+    return [getattr(column, "as")(name, nothing) for name, column in columns.items()]
 
 
 def columns_of(jvm: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return columns by their names."""
     # Not those of a Dataset, which compares case as the thread's session does.
-    return {name: jvm.org.apache.spark.sql.functions.col(quoted(name)) for name in names}
+    sql = java_class(jvm, "org.apache.spark.sql.functions")
+    return {name: sql.col(quoted(name)) for name in names}

@@ -23,7 +23,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fuse_stream.format.positions import Positions, to_numpy
-from fuse_stream.spark.jvm.proxies import scala_seq
+from fuse_stream.spark.jvm.file_scan import long_array
+from fuse_stream.spark.jvm.proxies import java_class, scala_seq
 from fuse_stream.spark.types import quoted, unused_name
 
 WORD_BITS = 64
@@ -89,8 +90,8 @@ def without_hidden(
 
 def _filtered(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
-    sql = jvm.org.apache.spark.sql.functions
-    words = _array(jvm, np.concatenate([file.words() for file in hiding]))
+    sql = java_class(jvm, "org.apache.spark.sql.functions")
+    words = long_array(jvm, np.concatenate([file.words() for file in hiding]))
     _, row = place_of(rows)
     is_whole = start.lt(sql.lit(0))
     return rows.filter(getattr(is_whole, "or")(_is_shown(sql, words, start, row)))
@@ -98,7 +99,7 @@ def _filtered(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[Hidde
 
 def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - the same
-    sql = jvm.org.apache.spark.sql.functions
+    sql = java_class(jvm, "org.apache.spark.sql.functions")
     names = list(rows.columns())
     key, value = unused_name("start", names), unused_name("words", names)
     table = pa.table(
@@ -128,16 +129,3 @@ def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:
     word = sql.get(words, sql.shiftright(row, 6).plus(start).cast("int"))
     bit = row.bitwiseAND(sql.lit(WORD_BITS - 1)).cast("int")
     return sql.getbit(word, bit).equalTo(sql.lit(0))
-
-
-def _array(jvm: Any, numbers: np.ndarray) -> Any:
-    """Return a constant column that is an array of longs, without nulls."""
-    buffer = jvm.java.nio.ByteBuffer.wrap(numbers.astype(">i8").tobytes())
-    array = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Long.TYPE, len(numbers))
-    buffer.asLongBuffer().get(array)
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    # Not Spark's usual array: that one is boxed, and the texts of plans would show each number.
-    data = expressions.UnsafeArrayData.fromPrimitiveArray(array)
-    types = jvm.org.apache.spark.sql.types
-    literal = expressions.Literal(data, types.ArrayType(types.DataType.fromDDL("bigint"), False))  # noqa: FBT003 - Java's
-    return jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal)

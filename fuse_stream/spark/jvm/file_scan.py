@@ -1,27 +1,33 @@
 """Scan known Parquet files by Spark's own reader. Spark lists no folder and asks for no file.
 
-Each file has constants: columns with one value for all rows of the file. They reach Spark as the
-columns of a partition of a table, with one partition for all files that have the same constants. So
-one scan reads files that differ in what their rows are, and Spark splits all of them into tasks.
+Each file has constants: columns with one value for all rows of the file. So one scan reads files
+that differ in what their rows are, and Spark splits all of them into tasks. Rules:
+
+- A constant with one value in all files is a literal. Of another one the plan has an array with the
+  value of each file, and the position of a row's file in it is the file's time of modification:
+  Spark has that as a column, and uses it for nothing else.
+- Constants are not columns of a partition. Of those, Spark leaves the evaluation of filters to the
+  list of files.
+- The files go to the JVM in one piece: a call for each would take a millisecond a file.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 
-from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object, scala_seq
+from fuse_stream.spark.jvm.proxies import Proxy, java_class, jvm_of, scala_object, scala_seq
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
+_CATALYST = "org.apache.spark.sql.catalyst"
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 
@@ -50,12 +56,16 @@ class Constant:
 class _FileList(Proxy):
     """A `FileIndex` of known files. For Spark's cache, two with the same files are equal."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[ScannedFile], schema: Any) -> None:
+    def __init__(self, spark: SparkSession, files: Sequence[ScannedFile], no_columns: Any) -> None:
         self._files = tuple(files)
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no public way
         self._jvm = jvm_of(spark)
-        self._schema = schema
-        self._directories = self._make_directories(schema.size())
+        self._no_columns = no_columns
+        self._hash = hash(self._files) & 0x7FFF_FFFF
+        self._byte_count = sum(file.byte_count for file in files)
+        make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
+        no_values = scala_object(self._jvm, f"{_CATALYST}.InternalRow").empty()
+        self._directories = scala_seq(self._jvm, [make(no_values, file_statuses(self._jvm, files))])
 
     def listFiles(self, _partition_filters: Any, _data_filters: Any) -> Any:  # noqa: N802
         return self._directories
@@ -65,16 +75,19 @@ class _FileList(Proxy):
 
     def inputFiles(self) -> Any:  # noqa: N802
         names = [hadoop_path(self._jvm, file.location).toUri().toString() for file in self._files]
-        return self._array(self._jvm.java.lang.String, names)
+        found = self._gateway.new_array(self._jvm.java.lang.String, len(names))
+        for at, name in enumerate(names):
+            found[at] = name
+        return found
 
     def refresh(self) -> None:
         """Do nothing: blocks do not change."""
 
     def sizeInBytes(self) -> int:  # noqa: N802
-        return sum(file.byte_count for file in self._files)
+        return self._byte_count
 
     def partitionSchema(self) -> Any:  # noqa: N802
-        return self._schema
+        return self._no_columns
 
     def metadataOpsTimeNs(self) -> Any:  # noqa: N802
         return self._jvm.scala.Option.empty()
@@ -86,34 +99,12 @@ class _FileList(Proxy):
         return "fuse"
 
     def hashCode(self) -> int:  # noqa: N802
-        return hash(self._files) & 0x7FFF_FFFF
+        return self._hash
 
     def equals(self, other: object) -> bool:
+        if other is self:
+            return True
         return isinstance(other, _FileList) and other._files == self._files  # noqa: SLF001
-
-    def _make_directories(self, width: int) -> Any:
-        make = scala_object(self._jvm, f"{_SOURCES}.PartitionDirectory").apply
-        found = []
-        for constants, run in itertools.groupby(self._files, key=lambda file: file.constants):
-            files = self._array(
-                self._jvm.org.apache.hadoop.fs.FileStatus, [self._status(file) for file in run]
-            )
-            row = self._jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(width)
-            data = unsafe_row(constants)
-            row.pointTo(data, len(data))
-            found.append(make(row, files))
-        return scala_seq(self._jvm, found)
-
-    def _status(self, file: ScannedFile) -> Any:
-        path = hadoop_path(self._jvm, file.location)
-        make = self._jvm.org.apache.hadoop.fs.FileStatus
-        return make(file.byte_count, False, 1, _BLOCK_BYTES, 0, path)  # noqa: FBT003 - Java's
-
-    def _array(self, of: Any, items: Sequence[Any]) -> Any:
-        found = self._gateway.new_array(of, len(items))
-        for at, item in enumerate(items):
-            found[at] = item
-        return found
 
     class Java:
         implements = (f"{_SOURCES}.FileIndex",)
@@ -141,56 +132,132 @@ def scan_files(
         is_streaming: True for the rows of a micro-batch.
     """
     jvm = jvm_of(spark)
-    sources = jvm.org.apache.spark.sql.execution.datasources
-    schema = reader.parseDataType(_struct(constants))
-    relation = sources.HadoopFsRelation(
-        _FileList(spark, files, schema),
-        schema,
+    no_columns = reader.parseDataType('{"type":"struct","fields":[]}')
+    relation = java_class(jvm, f"{_SOURCES}.HadoopFsRelation")(
+        _FileList(spark, files, no_columns),
+        no_columns,
         fields,
         jvm.scala.Option.empty(),
-        sources.parquet.ParquetFileFormat(),
+        java_class(jvm, f"{_SOURCES}.parquet.ParquetFileFormat")(),
         _map(jvm, options),
         reader,
     )
     plan = scala_object(jvm, f"{_SOURCES}.LogicalRelation").apply(relation, is_streaming)
-    return jvm.org.apache.spark.sql.classic.Dataset.ofRows(reader, plan)
+    rows = java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(reader, plan)
+    values = list(zip(*(file.constants for file in files), strict=True)) or [()] * len(constants)
+    columns = _Columns(jvm, rows)
+    added = [
+        getattr(columns.of(each, of_files), "as")(each.name)
+        for each, of_files in zip(constants, values, strict=True)
+    ]
+    every = java_class(jvm, "org.apache.spark.sql.functions").col("*")
+    return rows.select(scala_seq(jvm, [every, *added])) if added else rows
+
+
+class _Columns:
+    """Makes the columns of constants."""
+
+    def __init__(self, jvm: Any, rows: Any) -> None:
+        self._jvm = jvm
+        self._rows = rows
+        self._sql = java_class(jvm, "org.apache.spark.sql.functions")
+        self._place: Any = None
+
+    def of(self, constant: Constant, values: Sequence[int | str]) -> Any:
+        """Return the column of a constant, of which each file has a value."""
+        distinct = list(dict.fromkeys(values))
+        if constant.type == "string":
+            texts = [self._sql.lit(text) for text in distinct] or [self._sql.lit("")]
+            if len(texts) == 1:
+                return texts[0]
+            codes = {text: code for code, text in enumerate(distinct)}
+            every = self._sql.array(scala_seq(self._jvm, texts))
+            return self._sql.get(every, self._number([codes[text] for text in values]).cast("int"))
+        number = self._number([int(value) for value in values] or [0])
+        is_time = constant.type == "timestamp"
+        return self._sql.timestamp_micros(number) if is_time else number
+
+    def _number(self, values: Sequence[int]) -> Any:
+        if len(set(values)) == 1:
+            return self._sql.lit(values[0]).cast("long")
+        if self._place is None:
+            # Not by the name `_metadata`: the table may have a column of this name.
+            time = self._rows.metadataColumn("_metadata").getField("file_modification_time")
+            self._place = self._sql.unix_millis(time).cast("int")
+        return self._sql.get(long_array(self._jvm, np.array(values, "i8")), self._place)
+
+
+def long_array(jvm: Any, numbers: np.ndarray) -> Any:
+    """Return a constant column that is an array of longs, without nulls."""
+    buffer = java_class(jvm, "java.nio.ByteBuffer").wrap(numbers.astype(">i8").tobytes())
+    long = java_class(jvm, "java.lang.Long").TYPE
+    array = java_class(jvm, "java.lang.reflect.Array").newInstance(long, len(numbers))
+    buffer.asLongBuffer().get(array)
+    # Not Spark's usual array: that one is boxed, and the texts of plans would show each number.
+    expressions = f"{_CATALYST}.expressions"
+    data = java_class(jvm, f"{expressions}.UnsafeArrayData").fromPrimitiveArray(array)
+    types = "org.apache.spark.sql.types"
+    item = java_class(jvm, f"{types}.DataType").fromDDL("bigint")
+    of_longs = java_class(jvm, f"{types}.ArrayType")(item, False)  # noqa: FBT003 - Java's
+    literal = java_class(jvm, f"{expressions}.Literal")(data, of_longs)
+    return java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(literal)
 
 
 def hadoop_path(jvm: Any, location: str) -> Any:
     """Return a location as Hadoop's `Path`, in which no character has a meaning."""
+    return java_class(jvm, "org.apache.hadoop.fs.Path")(_with_scheme(location))
+
+
+def _with_scheme(location: str) -> str:
     # Without a scheme the path would be one of `fs.defaultFS`.
-    return jvm.org.apache.hadoop.fs.Path(location if "://" in location else f"file:{location}")
+    return location if "://" in location else f"file:{location}"
 
 
-def unsafe_row(values: Sequence[int | str]) -> bytes:
-    """Return values as the bytes of Spark's `UnsafeRow`; none of them is null.
+def file_statuses(jvm: Any, files: Sequence[ScannedFile]) -> Any:
+    """Return an array of Hadoop's `FileStatus`; the time of each one is its position, in ms."""
+    data = [struct.pack(">i", len(files))]
+    for at, file in enumerate(files):
+        item = _status(file, at)
+        data += [struct.pack(">i", len(item)), item]
+    of = java_class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")
+    found = java_class(jvm, "org.apache.hadoop.io.ArrayWritable")(of)
+    stream = java_class(jvm, "java.io.ByteArrayInputStream")(b"".join(data))
+    found.readFields(java_class(jvm, "java.io.DataInputStream")(stream))
+    array = java_class(jvm, "java.lang.reflect.Array").newInstance(of, len(files))
+    java_class(jvm, "java.lang.System").arraycopy(found.get(), 0, array, 0, len(files))
+    return array
 
-    A bit for each null, in words of 64; then a word for each value. The word of a text is its
-    offset in the row, times 2^32, plus its length; the text itself follows, padded to whole words.
+
+def _status(file: ScannedFile, at: int) -> bytes:
+    """Return the bytes of a `FileStatus`, as it writes and reads itself.
+
+    They are the message `FileStatusProto` of Hadoop's `FSProtos.proto`.
     """
-    null_bytes = -(-len(values) // 64) * 8
-    at = null_bytes + 8 * len(values)
-    words, texts = [], b""
-    for value in values:
-        if isinstance(value, str):
-            text = value.encode()
-            words.append((at + len(texts)) << 32 | len(text))
-            texts += text + bytes(-len(text) % 8)
-        else:
-            words.append(value)
-    return bytes(null_bytes) + struct.pack(f"<{len(words)}q", *words) + texts
-
-
-def _struct(constants: Sequence[Constant]) -> str:
-    return json.dumps(
-        {
-            "type": "struct",
-            "fields": [
-                {"name": each.name, "type": each.type, "nullable": False, "metadata": {}}
-                for each in constants
-            ],
-        }
+    path = _with_scheme(file.location).encode()
+    return b"".join(
+        (
+            _field(1, 2),  # a file
+            _number(2 << 3 | 2) + _number(len(path)) + path,
+            _field(3, file.byte_count),
+            _field(7, at),  # the time of modification
+            _field(10, 1),  # replication
+            _field(11, _BLOCK_BYTES),
+        )
     )
+
+
+def _field(number: int, value: int) -> bytes:
+    return _number(number << 3) + _number(value)
+
+
+def _number(value: int) -> bytes:
+    """Return a number as protobuf writes it: seven bits a byte, the lowest ones first."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 def _map(jvm: Any, items: Mapping[str, str]) -> Any:

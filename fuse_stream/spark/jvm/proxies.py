@@ -34,16 +34,19 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm  # noqa: SLF001 - the same
 
 
+def java_class(jvm: Any, name: str) -> Any:
+    """Return a class of Java by its full name, with one call; `jvm.a.b.C` takes one a part."""
+    return getattr(jvm, name)
+
+
 def scala_object(jvm: Any, name: str) -> Any:
     """Return the single instance of a Scala `object`, by its full name."""
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = jvm.java.lang.Class.forName(f"{name}$", True, loader)  # noqa: FBT003 - Java's
-    return found.getField("MODULE$").get(None)
+    return getattr(java_class(jvm, f"{name}$"), "MODULE$")
 
 
 def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
     """Return a Scala `Seq`."""
-    found = jvm.java.util.ArrayList()
+    found = java_class(jvm, "java.util.ArrayList")()
     for item in items:
         found.add(item)
     return jvm.PythonUtils.toSeq(found)

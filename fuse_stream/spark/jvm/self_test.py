@@ -12,7 +12,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.spark.jvm.file_scan import Constant, scan_files
+from fuse_stream.spark.jvm.file_scan import (
+    Constant,
+    ScannedFile,
+    file_statuses,
+    hadoop_path,
+    scan_files,
+)
 from fuse_stream.spark.jvm.proxies import jvm_of
 
 TESTED = ("4.2.", "4.3.")
@@ -49,22 +55,31 @@ def _try(spark: SparkSession) -> str | None:
     return None
 
 
-def _scan_no_file(spark: SparkSession) -> None:
+def _scan_two_files(spark: SparkSession) -> None:
     session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
     fields = session.parseDataType('{"type":"struct","fields":[]}')
-    constants = [Constant(name="constant", type="long")]
+    constants = [Constant(name="a", type="long"), Constant(name="b", type="string")]
+    files = [
+        ScannedFile(location="/a %20", byte_count=2**40, constants=(1, "x")),
+        ScannedFile(location="s3a://b/ü", byte_count=0, constants=(2, "y")),
+    ]
     for is_streaming in (False, True):
         rows = scan_files(
             spark,
             session,
-            [],
+            files,
             fields=fields,
             constants=constants,
             options={},
             is_streaming=is_streaming,
         )
-        if rows.isStreaming() != is_streaming or list(rows.columns()) != ["constant"]:
+        if rows.isStreaming() != is_streaming or list(rows.columns()) != ["a", "b"]:
             raise ValueError(f"isStreaming={rows.isStreaming()}, columns={list(rows.columns())}")
+    for at, status in enumerate(file_statuses(jvm_of(spark), files)):
+        found = status.getLen(), status.getModificationTime(), status.isFile()
+        path = hadoop_path(jvm_of(spark), files[at].location)
+        if found != (files[at].byte_count, at, True) or not status.getPath().equals(path):
+            raise ValueError(status.toString())
 
 
 def _find_stream(spark: SparkSession) -> None:
@@ -78,6 +93,6 @@ def _find_stream(spark: SparkSession) -> None:
 
 
 CHECKS: dict[str, Callable[[SparkSession], None]] = {
-    "a scan of files": _scan_no_file,
+    "a scan of files": _scan_two_files,
     "the source of a stream": _find_stream,
 }

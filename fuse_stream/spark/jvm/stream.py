@@ -29,6 +29,7 @@ from fuse_stream.feed.changes import Piece
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
 from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_scan import (
     BlockScan,
@@ -37,15 +38,16 @@ from fuse_stream.spark.block_scan import (
     columns_of,
     in_session,
     is_local,
-    plain_columns,
     reader_session,
     scan_blocks,
     session_like,
+    without_ids,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.file_scan import Constant
-from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object
+from fuse_stream.spark.jvm.proxies import Proxy, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.options import ReadOptions
+from fuse_stream.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -80,7 +82,7 @@ class Condition:
     def __init__(self, spark: SparkSession, where: str, *, time_zone: str) -> None:
         """Parse the predicate; `time_zone` is that of its times without a zone."""
         self.session = session_like(spark, {"spark.sql.session.timeZone": time_zone})
-        self.expression = jvm_of(spark).org.apache.spark.sql.functions.expr(where)
+        self.expression = java_class(jvm_of(spark), "org.apache.spark.sql.functions").expr(where)
 
 
 class StreamSource(Proxy):
@@ -108,6 +110,8 @@ class StreamSource(Proxy):
         self._is_by_spark = options.feed != "blocks" and is_filtered == (condition is not None)
         self._is_marked = options.feed != "append"
         self._runs: dict[str, _Run] = {}
+        self._columns: dict[tuple[str, ...], Any] = {}
+        """By the columns that are widened; each batch selects the same ones."""
 
     # ---- Source
 
@@ -245,12 +249,24 @@ class StreamSource(Proxy):
             filtered = in_session(self._jvm, self._condition.session, rows)
             filtered = filtered.filter(self._condition.expression)
             rows = in_session(self._jvm, session, filtered)
-        columns = columns_of(self._jvm, self._schema.fieldNames())
-        have = {field.name(): field.dataType().catalogString() for field in rows.schema().fields()}
-        for field in self.schema().fields():  # a commit before a column was widened
-            if have[field.name()] != field.dataType().catalogString():
-                columns[field.name()] = columns[field.name()].cast(field.dataType())
-        return plain_columns(self._jvm, rows, columns)
+        return rows.select(self._columns_from(schema))
+
+    def _columns_from(self, schema: Schema) -> Any:
+        """Return the stream's columns, made of those of a commit, as a Scala `Seq`."""
+        have = {field.name: field.dataType for field in spark_schema(schema)}
+        widened = tuple(
+            field.name
+            for field in self._schema
+            if field.name in have and have[field.name] != field.dataType
+        )
+        if widened not in self._columns:
+            columns = columns_of(self._jvm, self._schema.fieldNames())
+            session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
+            for name in widened:
+                to = session.parseDataType(self._schema[name].dataType.json())
+                columns[name] = columns[name].cast(to)
+            self._columns[widened] = scala_seq(self._jvm, without_ids(self._jvm, columns))
+        return self._columns[widened]
 
     def _marks(self, piece: Piece) -> tuple[str | int, ...]:
         if not self._is_marked:
@@ -289,13 +305,15 @@ def streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     """Return a streaming DataFrame that reads a source."""
     jvm = jvm_of(spark)
     session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    types = jvm.org.apache.spark.sql.catalyst.types
+    types = java_class(jvm, "org.apache.spark.sql.catalyst.types.DataTypeUtils")
     relation = scala_object(jvm, f"{_STREAMING}.runtime.StreamingExecutionRelation")
     plan = relation.apply(
         source,
-        types.DataTypeUtils.toAttributes(source.schema()),
+        types.toAttributes(source.schema()),
         jvm.scala.Option.empty(),
         getattr(relation, "apply$default$4")(),
         session,
     )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), spark)
+    return DataFrame(
+        java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(session, plan), spark
+    )
