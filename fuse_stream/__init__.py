@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.retry import retry
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.sql import sql
+    from fuse_stream.spark.stream_error import stream_error
     from fuse_stream.spark.write import write
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
@@ -169,6 +170,7 @@ __all__ = [
     "retry",
     "rewind",
     "sql",
+    "stream_error",
     "update",
     "write",
 ]
@@ -232,6 +234,7 @@ _LOADED_LATER = {
     "retry": "spark.retry",
     "rewind": "table.pipelines",
     "sql": "spark.sql",
+    "stream_error": "spark.stream_error",
     "update": "spark.change_rows",
     "write": "spark.write",
 }

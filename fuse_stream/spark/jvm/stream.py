@@ -14,9 +14,11 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from fuse_stream.errors import FuseError
 from fuse_stream.feed.changes import Piece
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
@@ -51,6 +54,8 @@ from fuse_stream.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
+
+_LOG = logging.getLogger(__name__)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
@@ -83,6 +88,20 @@ class Condition:
         """Parse the predicate; `time_zone` is that of its times without a zone."""
         self.session = session_like(spark, {"spark.sql.session.timeZone": time_zone})
         self.expression = java_class(jvm_of(spark), "org.apache.spark.sql.functions").expr(where)
+
+
+def _shown(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the text of an error short: Spark shows it to the user, with all lines of its trace."""
+
+    @functools.wraps(method)
+    def call(source: StreamSource, *arguments: Any) -> Any:
+        try:
+            return method(source, *arguments)
+        except FuseError as error:
+            _LOG.debug("the stream ends", exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class StreamSource(Proxy):
@@ -122,6 +141,7 @@ class StreamSource(Proxy):
     def getOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
         raise NotImplementedError("Spark calls latestOffset")
 
+    @_shown
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         run = self._run()
         if not run.has_planned and self._is_committed():
@@ -131,6 +151,7 @@ class StreamSource(Proxy):
         batch = run.reader.plan(first, json.loads(end.json()))
         return self._nothing() if batch is None else self._rows(run, batch)
 
+    @_shown
     def commit(self, end: Any) -> None:
         self._run().reader.commit(json.loads(end.json()))
 
@@ -145,12 +166,14 @@ class StreamSource(Proxy):
 
     # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
 
+    @_shown
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         limits = getattr(self._jvm, f"{_READ}.ReadLimit")
         is_limited = not isinstance(self._run().reader.getDefaultReadLimit(), ReadAllAvailable)
         # Its kind and number do not matter: the reader applies all limits.
         return limits.maxRows(1) if is_limited else limits.allAvailable()
 
+    @_shown
     def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
         run = self._run()
         run.has_planned = True
@@ -160,10 +183,12 @@ class StreamSource(Proxy):
         found = reader.latestOffset(first, ReadAllAvailable() if is_all else ReadMaxRows(1))
         return self._offset(json.dumps(found))
 
+    @_shown
     def reportLatestOffset(self) -> Any:  # noqa: N802
         found = self._run().reader.reportLatestOffset()
         return None if found is None else self._offset(json.dumps(found))
 
+    @_shown
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._run().reader.prepareForTriggerAvailableNow()
 
