@@ -29,7 +29,6 @@ from fuse_stream.spark.hidden_rows import (
     HiddenRows,
     first_words,
     fits_plan,
-    place_of,
     without_hidden,
 )
 from fuse_stream.spark.jvm.file_scan import Constant, ScannedFile, hadoop_path, scan_files
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 FIELD_ID = "parquet.field.id"
 
-_FIRST_WORD = "_fuse_first_word"
+_FIRST_WORD, _FILE, _ROW = "_fuse_first_word", "_fuse_block_file", "_fuse_block_row"
 
 _FLOATS = frozenset({"float", "double"})
 
@@ -167,7 +166,7 @@ def _shown(
     names = [*scan.schema.names(), *(each.name for each in scan.constants)]
     hidden = [block.hidden for block in blocks]
     is_whole = all(rows is None for rows in hidden)
-    first_word = unused_name(_FIRST_WORD, names)
+    first_word, file, row = (unused_name(name, names) for name in (_FIRST_WORD, _FILE, _ROW))
     constants = [] if is_whole else [Constant(name=first_word, type="long")]
     files = [
         ScannedFile(
@@ -177,24 +176,24 @@ def _shown(
         )
         for block, start in zip(blocks, first_words(hidden), strict=True)
     ]
+    places = scan.places or (None if is_whole else (file, row))
     rows = scan_files(
         spark,
         reader,
         files,
         fields=reader.parseDataType(struct_of(scan.schema).json()),
         constants=(*scan.constants, *constants),
+        places=places,
         options=scan.options,
         is_streaming=scan.is_streaming,
     )
-    if scan.places is not None:
-        for name, place in zip(scan.places, place_of(rows), strict=True):
-            rows = rows.withColumn(name, place)
-        names += scan.places
-    if is_whole:
+    if is_whole or places is None:
         return rows
     jvm = jvm_of(spark)
-    shown = without_hidden(spark, rows, rows.col(quoted(first_word)), hidden)
-    return shown.select(scala_seq(jvm, columns_of(jvm, names).values()))
+    start, at = (rows.col(quoted(name)) for name in (first_word, places[1]))
+    shown = without_hidden(spark, rows, start, at, hidden)
+    wanted = columns_of(jvm, [*names, *(scan.places or ())])
+    return shown.select(scala_seq(jvm, wanted.values()))
 
 
 def _check_present(jvm: Any, reader: JavaObject, scan: BlockScan) -> None:

@@ -69,7 +69,7 @@ def fits_plan(files: Sequence[HiddenRows | None]) -> bool:
 
 
 def without_hidden(
-    spark: SparkSession, rows: Any, start: Any, files: Sequence[HiddenRows | None]
+    spark: SparkSession, rows: Any, start: Any, row: Any, files: Sequence[HiddenRows | None]
 ) -> Any:
     """Return a Dataset of the JVM without the hidden rows of the files that it reads.
 
@@ -77,6 +77,7 @@ def without_hidden(
         spark: a classic session.
         rows: the Dataset that reads the files. Its session compares names with their case.
         start: its column with the constant of a row's file.
+        row: its column with the row's position in the file, from 0.
         files: the hidden rows of the files, from which `first_words` made these constants. If they
             do not fit into the plan, all files must have some.
     """
@@ -84,20 +85,23 @@ def without_hidden(
     if not hiding:
         return rows
     if fits_plan(hiding):
-        return _filtered(spark, rows, start, hiding)
-    return _joined(spark, rows, start, hiding)
+        return _filtered(spark, rows, start, row, hiding)
+    return _joined(spark, rows, start, row, hiding)
 
 
-def _filtered(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
+def _filtered(
+    spark: SparkSession, rows: Any, start: Any, row: Any, hiding: Sequence[HiddenRows]
+) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - pyspark offers no public way
     sql = java_class(jvm, "org.apache.spark.sql.functions")
     words = long_array(jvm, np.concatenate([file.words() for file in hiding]))
-    _, row = place_of(rows)
     is_whole = start.lt(sql.lit(0))
     return rows.filter(getattr(is_whole, "or")(_is_shown(sql, words, start, row)))
 
 
-def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenRows]) -> Any:
+def _joined(
+    spark: SparkSession, rows: Any, start: Any, row: Any, hiding: Sequence[HiddenRows]
+) -> Any:
     jvm: Any = spark._jvm  # noqa: SLF001 - the same
     sql = java_class(jvm, "org.apache.spark.sql.functions")
     names = list(rows.columns())
@@ -109,19 +113,11 @@ def _joined(spark: SparkSession, rows: Any, start: Any, hiding: Sequence[HiddenR
         }
     )
     bits = spark.createDataFrame(table)._jdf  # noqa: SLF001 - the same
-    _, row = place_of(rows)
     both = rows.join(sql.broadcast(bits), start.equalTo(bits.col(key)))
     shown = both.filter(_is_shown(sql, bits.col(value), sql.lit(0), row))
     # Always true, but not deterministic: Spark moves no predicate of the user below it.
     shown = shown.filter(sql.monotonically_increasing_id().geq(sql.lit(0)))
     return shown.select(scala_seq(jvm, (sql.col(quoted(column)) for column in names)))
-
-
-def place_of(files: Any) -> tuple[Any, Any]:
-    """Return the columns of the name of a row's file, and of the row's position in the file."""
-    # Not by the name `_metadata`: the table may have a column of this name.
-    metadata = files.metadataColumn("_metadata")
-    return metadata.getField("file_name"), metadata.getField("row_index")
 
 
 def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:

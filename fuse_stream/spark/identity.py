@@ -30,7 +30,7 @@ from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.on_demand import OnDemand
-from fuse_stream.spark.jvm.stream import StreamSource
+from fuse_stream.spark.jvm.stream import find_path
 from fuse_stream.table.handle import Table
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def _planned_sources(execution: Any) -> tuple[PlannedSource, ...]:
 def _planned(leaf: Any) -> PlannedSource:
     kind = leaf.getClass().getSimpleName()
     if kind == _STREAMING_SOURCE:
-        source = leaf.source()
-        is_ours = isinstance(source, StreamSource)
-        return PlannedSource(source.options.location.path if is_ours else None)
+        return PlannedSource(find_path(leaf.source().toString()))
     if kind != _STREAMING_TABLE:
         return PlannedSource(None)
     path = leaf.relation().options().get("path")

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _SOURCES = "org.apache.spark.sql.execution.datasources"
 _CATALYST = "org.apache.spark.sql.catalyst"
+_FUNCTIONS = "org.apache.spark.sql.functions"
+_METADATA = "_fuse_file_metadata"
+"""Not Spark's name: the table may have a column `_metadata`. Names with `_fuse_` are reserved."""
+_PLACES = ("file_name", "row_index")
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 
@@ -117,10 +121,11 @@ def scan_files(
     *,
     fields: JavaObject,
     constants: Sequence[Constant] = (),
+    places: tuple[str, str] | None = None,
     options: Mapping[str, str],
     is_streaming: bool = False,
 ) -> Any:
-    """Return a Dataset of the JVM with the rows of `files`: the `fields`, then the constants.
+    """Return a Dataset of the JVM with the rows of `files`: the `fields`, the constants, the places.
 
     Args:
         spark: a classic session.
@@ -128,6 +133,7 @@ def scan_files(
         files: those to read. A file may be there twice, with other constants.
         fields: the `StructType` of the JVM with the columns to read.
         constants: the columns of which each file has a value, in this order.
+        places: the names of two more columns: of a row's file, and of the row's position there.
         options: of the Parquet reader.
         is_streaming: True for the rows of a micro-batch.
     """
@@ -142,49 +148,78 @@ def scan_files(
         _map(jvm, options),
         reader,
     )
-    plan = scala_object(jvm, f"{_SOURCES}.LogicalRelation").apply(relation, is_streaming)
-    rows = java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(reader, plan)
     values = list(zip(*(file.constants for file in files), strict=True)) or [()] * len(constants)
-    columns = _Columns(jvm, rows)
+    is_varied = any(len(set(of_files)) > 1 for of_files in values)
+    wanted = ("file_modification_time",) if is_varied else ()
+    metadata = _Metadata(jvm, (*wanted, *_PLACES) if places else wanted)
+    rows = metadata.rows_of(reader, relation, is_streaming=is_streaming)
     added = [
-        getattr(columns.of(each, of_files), "as")(each.name)
+        getattr(_column_of(jvm, metadata, each, of_files), "as")(each.name)
         for each, of_files in zip(constants, values, strict=True)
     ]
-    every = java_class(jvm, "org.apache.spark.sql.functions").col("*")
-    return rows.select(scala_seq(jvm, [every, *added])) if added else rows
+    for name, place in zip(places or (), _PLACES, strict=False):
+        added.append(getattr(metadata.column(place), "as")(name))
+    if added:
+        every = java_class(jvm, _FUNCTIONS).col("*")
+        rows = rows.select(scala_seq(jvm, [every, *added]))
+    return rows.drop(_METADATA) if metadata.fields else rows
 
 
-class _Columns:
-    """Makes the columns of constants."""
+class _Metadata:
+    """What Spark knows of the file of a row: a column of the relation, with the wanted fields only.
 
-    def __init__(self, jvm: Any, rows: Any) -> None:
+    Of its usual column `_metadata` Spark makes all fields for each row, also if nobody reads them.
+    """
+
+    def __init__(self, jvm: Any, fields: Sequence[str]) -> None:
+        self.fields = fields
         self._jvm = jvm
-        self._rows = rows
-        self._sql = java_class(jvm, "org.apache.spark.sql.functions")
-        self._place: Any = None
+        if fields:
+            whole = java_class(jvm, f"{_SOURCES}.parquet.ParquetFileFormat")()
+            whole = whole.createFileMetadataCol()
+            struct = java_class(jvm, "org.apache.spark.sql.types.StructType")()
+            for name in fields:
+                struct = struct.add(whole.dataType().apply(name))
+            self._attribute = whole.withDataType(struct).withName(_METADATA)
 
-    def of(self, constant: Constant, values: Sequence[int | str]) -> Any:
-        """Return the column of a constant, of which each file has a value."""
-        distinct = list(dict.fromkeys(values))
-        if constant.type == "string":
-            texts = [self._sql.lit(text) for text in distinct] or [self._sql.lit("")]
-            if len(texts) == 1:
-                return texts[0]
-            codes = {text: code for code, text in enumerate(distinct)}
-            every = self._sql.array(scala_seq(self._jvm, texts))
-            return self._sql.get(every, self._number([codes[text] for text in values]).cast("int"))
-        number = self._number([int(value) for value in values] or [0])
-        is_time = constant.type == "timestamp"
-        return self._sql.timestamp_micros(number) if is_time else number
+    def rows_of(self, reader: JavaObject, relation: JavaObject, *, is_streaming: bool) -> Any:
+        """Return the Dataset of a relation, with this column at its end."""
+        jvm = self._jvm
+        plan = scala_object(jvm, f"{_SOURCES}.LogicalRelation").apply(relation, is_streaming)
+        if self.fields:
+            nothing = jvm.scala.Option.empty()
+            output = plan.output().appended(self._attribute)
+            plan = plan.copy(relation, output, nothing, is_streaming, nothing)
+        return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(reader, plan)
 
-    def _number(self, values: Sequence[int]) -> Any:
-        if len(set(values)) == 1:
-            return self._sql.lit(values[0]).cast("long")
-        if self._place is None:
-            # Not by the name `_metadata`: the table may have a column of this name.
-            time = self._rows.metadataColumn("_metadata").getField("file_modification_time")
-            self._place = self._sql.unix_millis(time).cast("int")
-        return self._sql.get(long_array(self._jvm, np.array(values, "i8")), self._place)
+    def column(self, field: str) -> Any:
+        whole = java_class(self._jvm, "org.apache.spark.sql.classic.ExpressionUtils")
+        return whole.column(self._attribute).getField(field)
+
+
+def _column_of(
+    jvm: Any, metadata: _Metadata, constant: Constant, values: Sequence[int | str]
+) -> Any:
+    """Return the column of a constant, of which each file has a value."""
+    sql = java_class(jvm, _FUNCTIONS)
+    if constant.type == "string":
+        distinct = list(dict.fromkeys(values)) or [""]
+        texts = [sql.lit(text) for text in distinct]
+        if len(texts) == 1:
+            return texts[0]
+        codes = {text: code for code, text in enumerate(distinct)}
+        place = _number_of(jvm, metadata, [codes[text] for text in values]).cast("int")
+        return sql.get(sql.array(scala_seq(jvm, texts)), place)
+    number = _number_of(jvm, metadata, [int(value) for value in values] or [0])
+    return sql.timestamp_micros(number) if constant.type == "timestamp" else number
+
+
+def _number_of(jvm: Any, metadata: _Metadata, values: Sequence[int]) -> Any:
+    sql = java_class(jvm, _FUNCTIONS)
+    if len(set(values)) == 1:
+        return sql.lit(values[0]).cast("long")
+    place = sql.unix_millis(metadata.column("file_modification_time")).cast("int")
+    return sql.get(long_array(jvm, np.array(values, "i8")), place)
 
 
 def long_array(jvm: Any, numbers: np.ndarray) -> Any:
