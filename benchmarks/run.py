@@ -38,6 +38,7 @@ from benchmarks import (
     history,
     memory,
     metadata,
+    native_stream,
     optimiser,
     streams,
     vacuum,
@@ -69,6 +70,8 @@ class Sizes:
     sequenced: list[int]
     """The rows of the tables that get events."""
     event_batches: int
+    followed: int
+    """Commits that a running query follows."""
 
 
 FULL = Sizes(
@@ -88,6 +91,7 @@ FULL = Sizes(
     keyed=[1_000_000, 10_000_000],
     sequenced=[1_000_000, 10_000_000],
     event_batches=40,
+    followed=30,
 )
 QUICK = Sizes(
     copies=1,
@@ -106,6 +110,7 @@ QUICK = Sizes(
     keyed=[100_000],
     sequenced=[100_000],
     event_batches=6,
+    followed=3,
 )
 
 
@@ -163,10 +168,19 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         ),
         "feed": lambda: streams.feed(
             _session(),
-            sorted(small_files(sizes.commits).glob("*.parquet")),
+            _sorted(small_files(sizes.commits)),
             work,
             runs=max(sizes.runs, 1),
         ),
+        "native-stream": lambda: [
+            *native_stream.scans(_session(), rows, work, runs=sizes.runs),
+            native_stream.many_commits(
+                _session(), _sorted(small_files(sizes.commits)), work, runs=sizes.runs
+            ),
+            native_stream.latency(
+                _session(), _sorted(small_files(sizes.batches)), work, count=sizes.followed
+            ),
+        ],
         "clustering": lambda: clustering.point_lookups(
             flights, work, commits=sizes.commits, runs=sizes.runs
         ),
@@ -217,6 +231,10 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             *memory.large_after_tiny(work, tiny=sizes.tiny_batches),
         ]
     return parts
+
+
+def _sorted(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
 
 
 @cache

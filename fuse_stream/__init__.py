@@ -78,9 +78,11 @@ if TYPE_CHECKING:
     from fuse_stream.spark.lag import SourceLag, lag
     from fuse_stream.spark.merge import Merge, merge
     from fuse_stream.spark.read import read
+    from fuse_stream.spark.read_stream import read_stream
     from fuse_stream.spark.retry import retry
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.sql import sql
+    from fuse_stream.spark.stream_error import stream_error
     from fuse_stream.spark.write import write
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
@@ -167,11 +169,13 @@ __all__ = [
     "merge",
     "publish",
     "read",
+    "read_stream",
     "rebuild_checkpoint",
     "register",
     "retry",
     "rewind",
     "sql",
+    "stream_error",
     "update",
     "write",
 ]
@@ -231,11 +235,13 @@ _LOADED_LATER = {
     "merge": "spark.merge",
     "publish": "table.pipelines",
     "read": "spark.read",
+    "read_stream": "spark.read_stream",
     "rebuild_checkpoint": "table.verbs",
     "register": "spark.format",
     "retry": "spark.retry",
     "rewind": "table.pipelines",
     "sql": "spark.sql",
+    "stream_error": "spark.stream_error",
     "update": "spark.change_rows",
     "write": "spark.write",
 }

@@ -108,29 +108,44 @@ def read_blocks(spark: SparkSession, scan: BlockScan) -> Any:
         InvalidInputError: a column has a name that Spark's reader gives a meaning.
         UnsupportedStorageError: Spark has no file system for this store.
     """
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    reader = reader_session(spark, is_local=is_local(scan.blocks.folder))
+    return in_session(jvm_of(spark), user, scan_blocks(spark, reader, scan))
+
+
+def scan_blocks(spark: SparkSession, reader: JavaObject, scan: BlockScan) -> Any:
+    """Return the Dataset of `read_blocks`, in a session that `reader_session` made.
+
+    Raises: the errors of `read_blocks`.
+    """
     if ROW_INDEX in scan.schema.names():
         raise InvalidInputError(
             "Spark's Parquet reader fills a column of this name itself: leave it out of columns, "
             'or read with spark.read.format("fuse")',
             column=ROW_INDEX,
         )
-    jvm = jvm_of(spark)
-    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    is_local = "://" not in scan.blocks.folder
-    reader = reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
-    if not is_local:
-        _file_system(jvm, reader, scan.blocks.folder)
+    if not is_local(scan.blocks.folder):
+        _file_system(jvm_of(spark), reader, scan.blocks.folder)
     hiding = scan.blocks.hiding()
     if not hiding:
-        found = _scanned(spark, reader, scan, scan.blocks, [])
-    elif fits_plan([block.hidden for block in hiding if block.hidden is not None]):
-        found = _scanned(spark, reader, scan, scan.blocks, hiding)
-    else:  # a join reads its rows without the user's filters
-        whole = _scanned(spark, reader, scan, BlocksOfAKind(scan.blocks, is_hiding=False), [])
-        others = BlocksOfAKind(scan.blocks, is_hiding=True)
-        found = whole.union(_scanned(spark, reader, scan, others, hiding))
-    analyzed = found.queryExecution().analyzed()
-    return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(user, analyzed)
+        return _scanned(spark, reader, scan, scan.blocks, [])
+    if fits_plan([block.hidden for block in hiding if block.hidden is not None]):
+        return _scanned(spark, reader, scan, scan.blocks, hiding)
+    # A join reads its rows without the user's filters.
+    whole = _scanned(spark, reader, scan, BlocksOfAKind(scan.blocks, is_hiding=False), [])
+    others = BlocksOfAKind(scan.blocks, is_hiding=True)
+    return whole.union(_scanned(spark, reader, scan, others, hiding))
+
+
+def is_local(location: str) -> bool:
+    """True for a path, False for a URL."""
+    return "://" not in location
+
+
+def in_session(jvm: Any, session: JavaObject, rows: Any) -> Any:
+    """Return a Dataset of the JVM, with what is added to its plan resolved in another session."""
+    analyzed = rows.queryExecution().analyzed()
+    return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(session, analyzed)
 
 
 def _scanned(
@@ -260,14 +275,23 @@ def _may_hold_zero(stats: ColumnStats) -> bool:
     return not (is_above or is_below)
 
 
-def reader_session(jvm: Any, user: JavaObject, unless_set: Mapping[str, str]) -> JavaObject:
-    session = user.newSession()
-    settings = jvm.java.util.Properties()
-    settings.putAll(dict(unless_set))
+def reader_session(spark: SparkSession, *, is_local: bool) -> JavaObject:
+    """Return a new session of the JVM in which blocks are read."""
     # The user's settings for files (splits, S3) apply to these files too.
-    settings.putAll(user.sessionState().conf().settings())
-    settings.putAll(dict(READER_SETTINGS))
-    session.sessionState().conf().setConf(settings)
+    return session_like(spark, READER_SETTINGS, unless_set=LOCAL_SETTINGS if is_local else {})
+
+
+def session_like(
+    spark: SparkSession, settings: Mapping[str, str], *, unless_set: Mapping[str, str] | None = None
+) -> JavaObject:
+    """Return a new session of the JVM, with the settings that a session has now and with others."""
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    found = java_class(jvm_of(spark), "java.util.Properties")()
+    found.putAll(dict(unless_set or {}))
+    found.putAll(user.sessionState().conf().settings())
+    found.putAll(dict(settings))
+    session = user.newSession()
+    session.sessionState().conf().setConf(found)
     return session
 
 
@@ -310,9 +334,13 @@ def plain_columns(jvm: Any, rows: Any, columns: Mapping[str, Any]) -> Any:
 
     They are without the ids, which Spark would write into the user's files.
     """
+    return rows.select(scala_seq(jvm, without_ids(jvm, columns)))
+
+
+def without_ids(jvm: Any, columns: Mapping[str, Any]) -> list[Any]:
+    """Return columns with their names and nothing else that Spark knows of them."""
     nothing = java_class(jvm, "org.apache.spark.sql.types.Metadata").empty()
-    named = (getattr(column, "as")(name, nothing) for name, column in columns.items())
-    return rows.select(scala_seq(jvm, named))
+    return [getattr(column, "as")(name, nothing) for name, column in columns.items()]
 
 
 def columns_of(jvm: Any, names: Iterable[str]) -> dict[str, Any]:

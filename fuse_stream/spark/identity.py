@@ -30,6 +30,7 @@ from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.on_demand import OnDemand
+from fuse_stream.spark.jvm.stream import find_path
 from fuse_stream.table.handle import Table
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ _RUN_ID_PROPERTY = "spark.jobGroup.id"
 
 _STREAMING_TABLE = "StreamingDataSourceV2ScanRelation"
 """The leaf of a plan that reads a stream of a data source of the second kind, as `fuse` is."""
+
+_STREAMING_SOURCE = "StreamingExecutionRelation"
+"""The leaf of a plan that reads any other source, as that of `read_stream` is."""
 
 _SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)")
 
@@ -126,7 +130,10 @@ def _planned_sources(execution: Any) -> tuple[PlannedSource, ...]:
 
 
 def _planned(leaf: Any) -> PlannedSource:
-    if leaf.getClass().getSimpleName() != _STREAMING_TABLE:
+    kind = leaf.getClass().getSimpleName()
+    if kind == _STREAMING_SOURCE:
+        return PlannedSource(find_path(leaf.source().toString()))
+    if kind != _STREAMING_TABLE:
         return PlannedSource(None)
     path = leaf.relation().options().get("path")
     return PlannedSource(None if path is None else str(path), _find_name(leaf.relation()))

@@ -225,8 +225,8 @@ def read_on_connect(
     names = list(selection.schema.names())
     if where is None:
         return reader.option("columns", json.dumps(names)).load()
-    if is_read_alike(spark, table, where):
-        zone = str(spark.conf.get(TIME_ZONE))
+    zone = str(spark.conf.get(TIME_ZONE))
+    if is_read_alike(spark, table, where, time_zone=zone):
         reader = reader.option("columns", json.dumps(names)).option("where", where)
         return reader.option("timeZone", zone).load()
     if table.visible is not table:  # the predicate may name hidden columns
@@ -239,11 +239,10 @@ def read_on_connect(
     return rows
 
 
-def is_read_alike(spark: SparkSession, table: Schema, where: str) -> bool:
-    """True if the format, given the session's time zone, reads a predicate as the session does."""
-    zone = str(spark.conf.get(TIME_ZONE))
+def is_read_alike(spark: SparkSession, table: Schema, where: str, *, time_zone: str) -> bool:
+    """True if the format reads a predicate as the session would in this time zone."""
     is_literal = "${" not in where  # else Spark replaces it by a setting's value
-    return is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, zone)
+    return is_literal and is_plain(spark.conf.getAll) and _is_supported(table, where, time_zone)
 
 
 def is_plain(settings: Mapping[str, str]) -> bool:

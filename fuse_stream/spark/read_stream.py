@@ -14,7 +14,7 @@ from fuse_stream.format.names import Version, flag_in, names_in
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.format_stream import stream_schema
 from fuse_stream.spark.jvm.self_test import find_problem
-from fuse_stream.spark.jvm.stream import StreamSource, streaming_frame
+from fuse_stream.spark.jvm.stream import Condition, StreamSource, streaming_frame
 from fuse_stream.spark.option_values import Feed
 from fuse_stream.spark.options import parse_read_options
 from fuse_stream.spark.read import TIME_ZONE, is_read_alike
@@ -116,11 +116,12 @@ def read_stream(
         return spark.readStream.format("fuse").options(**options).load()
     wait_for_table_of(parsed)
     schema = stream_schema(parsed)
-    by_spark = None
-    if where is not None and time_zone == spark.conf.get(TIME_ZONE):
+    condition = None
+    if where is not None and time_zone is not None:
         table = open_at(location).snapshot().schema
-        by_spark = where if is_read_alike(spark, table, where) else None
-    return streaming_frame(spark, StreamSource(spark, parsed, schema, where=by_spark))
+        if is_read_alike(spark, table, where, time_zone=time_zone):
+            condition = Condition(spark, where, time_zone=time_zone)
+    return streaming_frame(spark, StreamSource(spark, parsed, schema, condition=condition))
 
 
 def _text(timestamp: Timestamp | None) -> str | None:

@@ -54,13 +54,17 @@ class Job:
     """Empty: it is not parked."""
     batch_id: int = 0
     plan: str = ""
-    """COUNT and DISTINCT are stateful; SPREAD has many partitions; EVENTS are upserted."""
+    """COUNT and DISTINCT are stateful; SPREAD has many partitions; EVENTS are upserted; one of
+    `streams.DOORS` follows the table in the folder `followed`, by commits."""
     waits: bool = False
     """It is parked before it starts."""
 
 
 def frame_of(spark: SparkSession, folder: Path, plan: str) -> tuple[DataFrame, str]:
     """Return the stream of a scenario and its output mode."""
+    if plan in streams.DOORS:
+        options = {"feed": "append", "startingVersion": 1, "maxCommitsPerTrigger": 1}
+        return streams.follow_table(spark, folder / "followed", plan, **options), "append"
     frame = streams.read_stream(spark, folder)
     if plan == COUNT:
         return frame.groupBy("key").count(), "update"

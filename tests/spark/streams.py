@@ -5,6 +5,7 @@ A scenario is a folder: `source/` holds the files, `table/` the table, `checkpoi
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import fuse_stream as fuse
 from fuse_stream.table.handle import Table
 
 ROWS = 10
@@ -52,6 +54,46 @@ def read_stream(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> Data
     """Return the source of a scenario as a stream, one file a micro-batch."""
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder / "source"))
+
+
+DOORS = ("format", "native")
+"""The two ways to read a stream: `readStream.format("fuse")`, and `fuse.read_stream`."""
+
+
+def follow_table(
+    spark: SparkSession, path: Path | str, door: str = "format", **options: Any
+) -> DataFrame:
+    """Return the stream of a table by one of `DOORS`, with the options of `format("fuse")`."""
+    if door == "native":
+        return fuse.read_stream(spark, path, **{ARGUMENTS[name]: options[name] for name in options})
+    texts = {
+        name: json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+        for name, value in options.items()
+    }
+    return spark.readStream.format("fuse").options(**{"feed": "changes", **texts}).load(str(path))
+
+
+ARGUMENTS = {
+    "branch": "branch",
+    "columns": "columns",
+    "consumer": "consumer",
+    "endingTimestamp": "ending_timestamp",
+    "endingVersion": "ending_version",
+    "feed": "feed",
+    "maxBytesPerTrigger": "max_bytes_per_trigger",
+    "maxCommitsPerTrigger": "max_commits_per_trigger",
+    "maxRowsPerTrigger": "max_rows_per_trigger",
+    "onExpired": "on_expired",
+    "origins": "origins",
+    "skipChangeCommits": "skip_change_commits",
+    "startingTimestamp": "starting_timestamp",
+    "startingVersion": "starting_version",
+    "storageOptions": "storage_options",
+    "timeZone": "time_zone",
+    "waitForTable": "wait_for_table",
+    "where": "where",
+}
+"""The arguments of `read_stream`, by the names of the options."""
 
 
 STOPPED_BY_RIVAL = (StreamingQueryException, Py4JJavaError)

@@ -17,7 +17,7 @@ from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import CONSUMER_LEASE
 from fuse_stream.format.records import Operation, Parent
 from fuse_stream.table.handle import Table
-from tests.spark.streams import drop_log, refusal_of, run
+from tests.spark.streams import DOORS, drop_log, follow_table, refusal_of, run
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -48,16 +48,15 @@ def expire(table: Table) -> None:
 class Follow:
     """A query that follows a table under a consumer name, and the rows that it got."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
-        self.spark, self.folder = spark, folder
-        self.options = {"consumer": "nightly", "maxCommitsPerTrigger": "1", **options}
+    def __init__(self, spark: SparkSession, folder: Path, door: str) -> None:
+        self.spark, self.folder, self.door = spark, folder, door
+        self.options: dict[str, object] = {"consumer": "nightly", "maxCommitsPerTrigger": 1}
         self.checkpoint = folder / "checkpoint"
         self.batches: dict[int, list[tuple[Any, ...]]] = {}
         self.dies_at: int | None = None
 
     def frame(self) -> DataFrame:
-        reader = self.spark.readStream.format("fuse").options(**self.options)
-        return reader.load(str(self.folder / "table"))
+        return follow_table(self.spark, self.folder / "table", self.door, **self.options)
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
         if batch_id == self.dies_at:
@@ -74,6 +73,11 @@ class Follow:
         return Counter(row for batch in self.batches.values() for row in batch)
 
 
+@pytest.fixture(params=DOORS)
+def door(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     made = Table.create(tmp_path / "table", SCHEMA)
@@ -82,9 +86,9 @@ def table(tmp_path: Path) -> Table:
 
 
 def test_a_consumer_continues_from_its_checkpoint_also_below_the_floor(
-    spark: SparkSession, table: Table, tmp_path: Path
+    spark: SparkSession, table: Table, tmp_path: Path, door: str
 ) -> None:
-    follow = Follow(spark, tmp_path)
+    follow = Follow(spark, tmp_path, door)
     follow.run()
     [state] = table.consumers()
     for key in (2, 3):
@@ -103,9 +107,9 @@ def test_a_consumer_continues_from_its_checkpoint_also_below_the_floor(
 
 @pytest.mark.parametrize("is_committed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_query_that_died_in_a_batch_does_not_block_its_restart(
-    spark: SparkSession, table: Table, tmp_path: Path, *, is_committed: bool
+    spark: SparkSession, table: Table, tmp_path: Path, door: str, *, is_committed: bool
 ) -> None:
-    follow = Follow(spark, tmp_path)
+    follow = Follow(spark, tmp_path, door)
     follow.run()
     for key in (2, 3):
         table.overwrite(rows(key))
@@ -124,9 +128,9 @@ def test_a_query_that_died_in_a_batch_does_not_block_its_restart(
 
 
 def test_a_first_batch_that_died_is_run_again(
-    spark: SparkSession, table: Table, tmp_path: Path
+    spark: SparkSession, table: Table, tmp_path: Path, door: str
 ) -> None:
-    follow = Follow(spark, tmp_path)
+    follow = Follow(spark, tmp_path, door)
     follow.dies_at = 0
     with pytest.raises(StreamingQueryException, match="it dies here"):
         follow.run()
@@ -139,9 +143,9 @@ def test_a_first_batch_that_died_is_run_again(
 
 
 def test_a_second_query_with_the_same_consumer_name_is_refused(
-    spark: SparkSession, table: Table, tmp_path: Path
+    spark: SparkSession, table: Table, tmp_path: Path, door: str
 ) -> None:
-    first, second = Follow(spark, tmp_path), Follow(spark, tmp_path)
+    first, second = Follow(spark, tmp_path, door), Follow(spark, tmp_path, door)
     second.checkpoint = tmp_path / "another"
     first.run()
 
@@ -154,11 +158,11 @@ def test_a_second_query_with_the_same_consumer_name_is_refused(
 
 @pytest.mark.long
 def test_a_lost_lease_is_an_error_or_delivers_a_net_commit(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, door: str
 ) -> None:
     table = Table.create(tmp_path / "table", SCHEMA, properties={CONSUMER_LEASE: "1s"})
     table.append(rows(1))
-    follow = Follow(spark, tmp_path)
+    follow = Follow(spark, tmp_path, door)
     follow.run()
     table.overwrite(rows(2))
     table.overwrite(rows(1, 3))

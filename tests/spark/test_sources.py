@@ -17,7 +17,7 @@ from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.spark import identity
 from fuse_stream.spark.sink import fuse_sink
 from fuse_stream.table.handle import Table
-from tests.spark.streams import PATIENCE_S, deliver, read_stream, run
+from tests.spark.streams import DOORS, PATIENCE_S, deliver, follow_table, read_stream, run
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -30,11 +30,8 @@ def make(path: Path, *keys: int) -> Table:
     return table
 
 
-def follow(spark: SparkSession, path: Path, **options: object) -> DataFrame:
-    reader = spark.readStream.format("fuse").option("feed", "append")
-    for name, value in options.items():
-        reader = reader.option(name, str(value))
-    return reader.load(str(path)).select("k")
+def follow(spark: SparkSession, path: Path, door: str = "format", **options: object) -> DataFrame:
+    return follow_table(spark, path, door, feed="append", **options).select("k")
 
 
 def sources_of(path: Path) -> tuple[SourcePosition, ...]:
@@ -42,16 +39,17 @@ def sources_of(path: Path) -> tuple[SourcePosition, ...]:
     return entries["default", ""].sources or ()
 
 
+@pytest.mark.parametrize("door", DOORS)
 def test_a_sink_records_each_reader_with_its_position_and_path(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, door: str
 ) -> None:
     bronze, orders = make(tmp_path / "bronze", 1, 2), make(tmp_path / "orders", 5)
     deliver(tmp_path, range(1))
     files = read_stream(spark, tmp_path).selectExpr("id AS k")
     static = spark.createDataFrame([(1,)], "k long")
-    joined = follow(spark, tmp_path / "bronze").join(static, "k", "left_outer")
-    both = joined.union(files).union(follow(spark, tmp_path / "orders"))
-    again = both.union(follow(spark, tmp_path / "bronze"))
+    joined = follow(spark, tmp_path / "bronze", door).join(static, "k", "left_outer")
+    both = joined.union(files).union(follow(spark, tmp_path / "orders", door))
+    again = both.union(follow(spark, tmp_path / "bronze", door))
     run(again, fuse_sink(tmp_path / "silver", optimize="off"), tmp_path / "c")
     found = sources_of(tmp_path / "silver")
 

@@ -46,6 +46,7 @@ from fuse_stream.spark.types import spark_schema
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
 from tests.recovery.histories import rewind
+from tests.spark.streams import DOORS, follow_table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string())])
 PATIENCE_S = 240
@@ -385,7 +386,7 @@ def test_a_stream_starts_and_ends_at_versions_that_are_named(
 
 
 def test_a_start_by_id_is_found(tagged: Table, tmp_path: Path) -> None:
-    reader = make_reader(tmp_path, startingVersion=tagged.snapshot(3).snapshot_id[:7])
+    reader = make_reader(tmp_path, startingVersion=tagged.snapshot(3).snapshot_id[:24])
 
     assert delivered(reader) == [3, 4]
 
@@ -531,8 +532,9 @@ def test_there_is_no_lag_before_the_first_progress() -> None:
 class Follower:
     """A query over the feed of a table, run to the table's head again and again."""
 
-    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, door: str, **options: object) -> None:
         self.spark = spark
+        self.door = door
         self.table = folder / "table"
         self.checkpoint = folder / "checkpoint"
         self.options = {"feed": "changes", **options}
@@ -540,7 +542,7 @@ class Follower:
         self.replays: list[int] = []
 
     def load(self) -> DataFrame:
-        return self.spark.readStream.format("fuse").options(**self.options).load(str(self.table))
+        return follow_table(self.spark, self.table, self.door, **self.options)
 
     def run(self, *, most: int | None = None) -> StreamingQuery:
         """Run a query to its end; it is made to fail after `most` batches."""
@@ -588,9 +590,11 @@ class Follower:
         return total
 
 
-@pytest.fixture
-def follow(spark: SparkSession, tmp_path: Path) -> Callable[..., Follower]:
-    return lambda **options: Follower(spark, tmp_path, **options)
+@pytest.fixture(params=DOORS)
+def follow(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
+) -> Callable[..., Follower]:
+    return lambda **options: Follower(spark, tmp_path, request.param, **options)
 
 
 def content(table: Table) -> Counter[Row]:
@@ -626,7 +630,7 @@ def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     table.append(rows(1, 2))
-    stream = follow(maxCommitsPerTrigger="1")
+    stream = follow(maxCommitsPerTrigger=1)
     for step in range(3):
         stream.run()
         stream.lose_last_commit()
@@ -642,7 +646,7 @@ def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
 def test_a_query_from_a_named_start_misses_nothing_after_its_first_run(
     tagged: Table, follow: Callable[..., Follower]
 ) -> None:
-    stream = follow(startingVersion="HEAD", maxCommitsPerTrigger="1")
+    stream = follow(startingVersion="HEAD", maxCommitsPerTrigger=1)
     stream.run()
     stream.lose_last_commit()
     tagged.append(rows(10))
@@ -659,7 +663,7 @@ def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
 ) -> None:
     for key in range(3):
         table.append(rows(key, key + 100))
-    stream = follow(maxRowsPerTrigger="3")
+    stream = follow(maxRowsPerTrigger=3)
     for step in range(4):
         stream.run(most=1)
         table.append(rows(200 + step))
@@ -671,7 +675,7 @@ def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
 def test_a_restarted_stream_follows_a_table_with_concurrent_writers(
     table: Table, tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
-    stream = follow(maxCommitsPerTrigger="12")
+    stream = follow(maxCommitsPerTrigger=12)
     is_over = threading.Event()
 
     def write() -> None:
@@ -722,7 +726,7 @@ def test_a_column_that_was_dropped_and_added_again_is_read_as_in_each_commit(
 
     table.append(rows(1))
     table.append(wide(2, {"x": 2, "y": "old"}), merge_schema=True)
-    stream = follow(startingVersion="1")
+    stream = follow(startingVersion=1)
     stream.run()
     rewind(table.committer, Goal(version=1))
     table.append(wide(3, {"x": 3, "y": "new"}), merge_schema=True)
@@ -768,7 +772,7 @@ def test_columns_and_where_select_the_rows_of_a_stream(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
     table.append(rows(1, 2, 3))
-    stream = follow(columns="name", where="k >= 2")
+    stream = follow(columns=["name"], where="k >= 2")
     stream.run()
 
     assert [row[0] for row in stream.rows] == ["n2", "n3"]

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from fuse_stream.format.schema import Schema
-from fuse_stream.spark.block_scan import LOCAL_SETTINGS, reader_session, struct_of
+from fuse_stream.spark.block_scan import reader_session, struct_of
 from fuse_stream.spark.jvm.file_scan import (
     Constant,
     ScannedFile,
@@ -124,8 +124,7 @@ class WorkReader:
 
     def _reader_session(self, files: Sequence[ScannedFile] = ()) -> JavaObject:
         is_local = bool(files) and "://" not in files[0].location
-        user: JavaObject = self._spark._jsparkSession  # noqa: SLF001 - the same
-        return reader_session(self.jvm, user, LOCAL_SETTINGS if is_local else {})
+        return reader_session(self._spark, is_local=is_local)
 
     def _parquet_scan(self) -> Any:
         jvm, reader = self.jvm, self._reader_session()

@@ -34,6 +34,11 @@ def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm  # noqa: SLF001 - the same
 
 
+def java_class(jvm: Any, name: str) -> Any:
+    """Return a class of Java by its full name, with one call; `jvm.a.b.C` takes one a part."""
+    return getattr(jvm, name)
+
+
 def scala_object(jvm: Any, name: str) -> Any:
     """Return the single instance of a Scala `object`, by its full name."""
     return getattr(java_class(jvm, f"{name}$"), "MODULE$")
@@ -45,11 +50,6 @@ def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
     for item in items:
         found.add(item)
     return jvm.PythonUtils.toSeq(found)
-
-
-def java_class(jvm: Any, name: str) -> Any:
-    """Return a class of Java by its full name, with one call; `jvm.a.b.C` takes one a part."""
-    return getattr(jvm, name)
 
 
 def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:

@@ -8,32 +8,42 @@ Rules:
 - One DataFrame may be started as several queries. Each has a reader of its own, by its query id.
 - When a query starts again, Spark asks for its last committed batch and drops what it gets. The
   versions of that batch may have expired, so it is not planned.
+- Settings of the user's session are read twice: for the predicate when the stream is made, for the
+  reading of files when a query starts. What the user sets later changes nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from fuse_stream.errors import FuseError
 from fuse_stream.feed.changes import Piece
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
 from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import KnownBlocks
 from fuse_stream.spark.block_scan import (
     BlockScan,
     columns_of,
     filter_options,
-    plain_columns,
-    read_blocks,
+    in_session,
+    is_local,
+    reader_session,
+    scan_blocks,
+    session_like,
+    without_ids,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.file_scan import Constant
@@ -43,11 +53,20 @@ from fuse_stream.spark.jvm.micro_batches import (
     next_offset,
     offset_of,
 )
-from fuse_stream.spark.jvm.proxies import Proxy, jvm_of, scala_object
+from fuse_stream.spark.jvm.proxies import Proxy, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.options import ReadOptions
+from fuse_stream.spark.types import spark_schema
+from fuse_stream.storage.secrets import redact
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
+
+_LOG = logging.getLogger(__name__)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
+_DESCRIPTION = "fuse[{}]"
+"""Of a source, in Spark's progress and logs; with its table's path."""
 _QUERY_ID = "sql.streaming.queryId"
 
 _MARKS = (
@@ -62,30 +81,62 @@ class _Run:
     """One run of a query."""
 
     reader: FuseStreamReader
+    session: JavaObject
+    """The session of the JVM in which its blocks are read."""
     has_planned: bool = False
     """True if the query has asked for an offset or a batch in this run."""
+
+
+class Condition:
+    """A predicate as Spark evaluates it, with the settings that a session has now."""
+
+    def __init__(self, spark: SparkSession, where: str, *, time_zone: str) -> None:
+        """Parse the predicate; `time_zone` is that of its times without a zone."""
+        self.session = session_like(spark, {"spark.sql.session.timeZone": time_zone})
+        self.expression = java_class(jvm_of(spark), "org.apache.spark.sql.functions").expr(where)
+
+
+def _shown(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the text of an error short: Spark shows it to the user, with all lines of its trace."""
+
+    @functools.wraps(method)
+    def call(source: StreamSource, *arguments: Any) -> Any:
+        try:
+            return method(source, *arguments)
+        except FuseError as error:
+            _LOG.debug("the stream ends", exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class StreamSource(Proxy):
     """The source of a streaming DataFrame."""
 
     def __init__(
-        self, spark: SparkSession, options: ReadOptions, schema: StructType, *, where: str | None
+        self,
+        spark: SparkSession,
+        options: ReadOptions,
+        schema: StructType,
+        *,
+        condition: Condition | None,
     ) -> None:
         """Keep what a query's reader is made of; open nothing.
 
-        `where` is the predicate of the options if Spark evaluates it for the rows that it reads;
-        None if there is none, or if only `format("fuse")` reads it as it is meant.
+        `condition` is the predicate of the options as Spark evaluates it; None if there is none, or
+        if only `format("fuse")` reads it as it is meant.
         """
         self.options = options
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._schema = schema
-        sql = self._jvm.org.apache.spark.sql.functions
-        self._where = None if where is None else sql.expr(where)  # with the settings of now
-        self._is_by_spark = options.feed != "blocks" and where == options.where
+        self._condition = condition
+        is_filtered = options.where is not None
+        self._is_by_spark = options.feed != "blocks" and is_filtered == (condition is not None)
         self._is_marked = options.feed != "append"
         self._runs: dict[str, _Run] = {}
+        self._columns: dict[tuple[str, ...], Any] = {}
+        """By the columns that are widened; each batch selects the same ones."""
 
     # ---- Source
 
@@ -96,6 +147,7 @@ class StreamSource(Proxy):
     def getOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
         raise NotImplementedError("Spark calls latestOffset")
 
+    @_shown
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         run = self._run()
         if not run.has_planned and self._is_committed():
@@ -103,8 +155,9 @@ class StreamSource(Proxy):
         run.has_planned = True
         first = json.loads(start.get().json()) if start.isDefined() else run.reader.initialOffset()
         batch = run.reader.plan(first, json.loads(end.json()))
-        return self._nothing() if batch is None else self._rows(run.reader, batch)
+        return self._nothing() if batch is None else self._rows(run, batch)
 
+    @_shown
     def commit(self, end: Any) -> None:
         self._run().reader.commit(json.loads(end.json()))
 
@@ -119,22 +172,26 @@ class StreamSource(Proxy):
 
     # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
 
+    @_shown
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         return default_limit(self._jvm, self._run().reader)
 
+    @_shown
     def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
         run = self._run()
         run.has_planned = True
         return next_offset(self._jvm, run.reader, start, limit)
 
+    @_shown
     def reportLatestOffset(self) -> Any:  # noqa: N802
         return newest_offset(self._jvm, self._run().reader)
 
+    @_shown
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._run().reader.prepareForTriggerAvailableNow()
 
     def toString(self) -> str:  # noqa: N802
-        return f"fuse[{self.options.location.path}]"
+        return _DESCRIPTION.format(redact(self.options.location.path, {}))
 
     class Java:
         implements = (
@@ -152,7 +209,11 @@ class StreamSource(Proxy):
     def _run(self) -> _Run:
         query_id = self._query_id()
         if query_id not in self._runs:
-            self._runs[query_id] = _Run(reader=FuseStreamReader(self.options, self._schema))
+            location = self.options.location.store().location("")
+            self._runs[query_id] = _Run(
+                reader=FuseStreamReader(self.options, self._schema),
+                session=reader_session(self._spark, is_local=is_local(location)),
+            )
         return self._runs[query_id]
 
     def _is_committed(self) -> bool:
@@ -174,17 +235,17 @@ class StreamSource(Proxy):
         session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
         return session.internalCreateDataFrame(rows, self.schema(), True)  # noqa: FBT003 - Java's
 
-    def _rows(self, reader: FuseStreamReader, batch: Batch) -> Any:
+    def _rows(self, run: _Run, batch: Batch) -> Any:
         parts = []
         tasks: list[Task | BlocksTask]
         if self._is_by_spark:
             for selection, pieces in _by_selection(batch):
-                parts.append(self._scanned(selection, pieces))
+                parts.append(self._scanned(run.session, selection, pieces))
             tasks = [*plan_compared_tasks(batch)]
         else:
-            tasks = [*reader.tasks(batch)]
+            tasks = [*run.reader.tasks(batch)]
         if tasks:
-            parts.append(self._computed(reader, tasks))
+            parts.append(self._computed(run.reader, tasks))
         if not parts:
             return self._nothing()
         found = parts[0]
@@ -192,7 +253,7 @@ class StreamSource(Proxy):
             found = found.union(part)
         return found
 
-    def _scanned(self, selection: Selection, pieces: list[Piece]) -> Any:
+    def _scanned(self, session: JavaObject, selection: Selection, pieces: list[Piece]) -> Any:
         """Return the rows of pieces that are read alike, by Spark's reader."""
         store = self.options.location.store()
         schema = selection.read
@@ -205,15 +266,29 @@ class StreamSource(Proxy):
             constants=_MARKS if self._is_marked else (),
             is_streaming=True,
         )
-        rows = read_blocks(self._spark, scan)
-        if self._where is not None:
-            rows = rows.filter(self._where)
-        columns = columns_of(self._jvm, self._schema.fieldNames())
-        have = {field.name(): field.dataType().catalogString() for field in rows.schema().fields()}
-        for field in self.schema().fields():  # a commit before a column was widened
-            if have[field.name()] != field.dataType().catalogString():
-                columns[field.name()] = columns[field.name()].cast(field.dataType())
-        return plain_columns(self._jvm, rows, columns)
+        rows = scan_blocks(self._spark, session, scan)
+        if self._condition is not None:
+            filtered = in_session(self._jvm, self._condition.session, rows)
+            filtered = filtered.filter(self._condition.expression)
+            rows = in_session(self._jvm, session, filtered)
+        return rows.select(self._columns_from(schema))
+
+    def _columns_from(self, schema: Schema) -> Any:
+        """Return the stream's columns, made of those of a commit, as a Scala `Seq`."""
+        have = {field.name: field.dataType for field in spark_schema(schema)}
+        widened = tuple(
+            field.name
+            for field in self._schema
+            if field.name in have and have[field.name] != field.dataType
+        )
+        if widened not in self._columns:
+            columns = columns_of(self._jvm, self._schema.fieldNames())
+            session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
+            for name in widened:
+                to = session.parseDataType(self._schema[name].dataType.json())
+                columns[name] = columns[name].cast(to)
+            self._columns[widened] = scala_seq(self._jvm, without_ids(self._jvm, columns))
+        return self._columns[widened]
 
     def _marks(self, piece: Piece) -> tuple[str | int, ...]:
         if not self._is_marked:
@@ -239,6 +314,13 @@ class _TaskReader:
                 yield from self._reader.read_task(pickle.loads(data.as_py()))  # noqa: S301 - ours
 
 
+def find_path(description: str) -> str | None:
+    """Return the path of the table that a source reads; None if it is another kind of source."""
+    before, after = _DESCRIPTION.split("{}")
+    is_ours = description.startswith(before) and description.endswith(after)
+    return description[len(before) : -len(after)] if is_ours else None
+
+
 def _by_selection(batch: Batch) -> list[tuple[Selection, list[Piece]]]:
     """Return the plain pieces of a batch, by the selection with which they are read."""
     found: dict[int, tuple[Selection, list[Piece]]] = {}
@@ -252,13 +334,15 @@ def streaming_frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     """Return a streaming DataFrame that reads a source."""
     jvm = jvm_of(spark)
     session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    types = jvm.org.apache.spark.sql.catalyst.types
+    types = java_class(jvm, "org.apache.spark.sql.catalyst.types.DataTypeUtils")
     relation = scala_object(jvm, f"{_STREAMING}.runtime.StreamingExecutionRelation")
     plan = relation.apply(
         source,
-        types.DataTypeUtils.toAttributes(source.schema()),
+        types.toAttributes(source.schema()),
         jvm.scala.Option.empty(),
         getattr(relation, "apply$default$4")(),
         session,
     )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), spark)
+    return DataFrame(
+        java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(session, plan), spark
+    )

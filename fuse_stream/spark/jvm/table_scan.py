@@ -27,7 +27,6 @@ from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.block_scan import (
-    LOCAL_SETTINGS,
     filter_options,
     reader_session,
     struct_of,
@@ -236,9 +235,8 @@ class _Statistics(SpeakingProxy):
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:
     """Return Spark's scan of blocks; `filters` are tested for row groups, too."""
     jvm = jvm_of(spark)
-    user: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
     is_local = all("://" not in block.location for block in scan.blocks)
-    reader = reader_session(jvm, user, LOCAL_SETTINGS if is_local else {})
+    reader = reader_session(spark, is_local=is_local)
     fields = reader.parseDataType(struct_of(scan.schema).json())
     options = jvm.java.util.HashMap()
     for name, value in scan.options.items():
