@@ -30,7 +30,7 @@ from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import SourceOffsets
 from fuse_stream.format.source_offset import SourcePosition
 from fuse_stream.on_demand import OnDemand
-from fuse_stream.spark.jvm.stream import find_path
+from fuse_stream.spark.source_description import find_path
 from fuse_stream.table.handle import Table
 
 if TYPE_CHECKING:

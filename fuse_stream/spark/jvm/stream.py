@@ -55,8 +55,8 @@ from fuse_stream.spark.jvm.micro_batches import (
 )
 from fuse_stream.spark.jvm.proxies import Proxy, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.options import ReadOptions
+from fuse_stream.spark.source_description import describe_source
 from fuse_stream.spark.types import spark_schema
-from fuse_stream.storage.secrets import redact
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -65,8 +65,6 @@ _LOG = logging.getLogger(__name__)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
-_DESCRIPTION = "fuse[{}]"
-"""Of a source, in Spark's progress and logs; with its table's path."""
 _QUERY_ID = "sql.streaming.queryId"
 
 _MARKS = (
@@ -191,7 +189,7 @@ class StreamSource(Proxy):
         self._run().reader.prepareForTriggerAvailableNow()
 
     def toString(self) -> str:  # noqa: N802
-        return _DESCRIPTION.format(redact(self.options.location.path, {}))
+        return describe_source(self.options.location.path)
 
     class Java:
         implements = (
@@ -312,13 +310,6 @@ class _TaskReader:
         for batch in batches:
             for data in batch.column(0):
                 yield from self._reader.read_task(pickle.loads(data.as_py()))  # noqa: S301 - ours
-
-
-def find_path(description: str) -> str | None:
-    """Return the path of the table that a source reads; None if it is another kind of source."""
-    before, after = _DESCRIPTION.split("{}")
-    is_ours = description.startswith(before) and description.endswith(after)
-    return description[len(before) : -len(after)] if is_ours else None
 
 
 def _by_selection(batch: Batch) -> list[tuple[Selection, list[Piece]]]:
