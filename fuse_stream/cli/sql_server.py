@@ -15,9 +15,9 @@ from fuse_stream.cli.options import opening, storage_option, writes
 from fuse_stream.on_demand import OnDemand
 
 if TYPE_CHECKING:
-    from fuse_stream.spark import sql_server as server
+    from fuse_stream.spark import jdbc_server
 else:
-    server = OnDemand("fuse_stream.spark.sql_server")
+    jdbc_server = OnDemand("fuse_stream.spark.jdbc_server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -55,7 +55,7 @@ def sql_server(root: str, port: int, name: str) -> None:
     click.echo("starting Spark", err=True)
     # Spark sets a handler of its own for Ctrl-C when it starts.
     with (
-        server.SqlServer(root, name=name, port=port, **opening()) as running,
+        jdbc_server.SqlServer(root, name=name, port=port, **opening()) as running,
         _first_signal() as came,
     ):
         click.echo(

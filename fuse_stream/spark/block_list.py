@@ -120,24 +120,14 @@ class SnapshotBlocks:
 
 
 class KnownBlocks:
-    """Blocks that are known, each with the constants of its rows."""
+    """Blocks that are known, each with the constants of its rows. No filter rules one out."""
 
-    def __init__(
-        self,
-        store: Store,
-        blocks: Sequence[tuple[Block, tuple[int | str, ...]]],
-        selection: Selection,
-    ) -> None:
-        """Keep the blocks, with the selection by which they are read."""
+    def __init__(self, store: Store, blocks: Sequence[tuple[Block, tuple[int | str, ...]]]) -> None:
         self._store = store
-        self._blocks = [block for block, _ in blocks]
         self._files = [
             block_file(store, block, key=at, constants=constants)
             for at, (block, constants) in enumerate(blocks)
         ]
-        self._selection = dataclasses.replace(
-            selection, predicate=None, leaf_ids=selection.read.bounded_ids
-        )
 
     @property
     def identity(self) -> object:
@@ -154,13 +144,9 @@ class KnownBlocks:
     def hiding(self) -> Sequence[BlockFile]:
         return [file for file in self._files if file.hidden is not None]
 
-    def matching(self, where: Bound | None) -> Sequence[BlockFile]:
-        selection = _restricted(self._selection, where)
-        return [
-            _present(file)
-            for block, file in zip(self._blocks, self._files, strict=True)
-            if stats_may_match(selection, block.col_stats, block.row_count)
-        ]
+    def matching(self, _where: Bound | None) -> Sequence[BlockFile]:
+        # The blocks of a feed have no statistics here: they are too big to keep.
+        return [_present(file) for file in self._files]
 
 
 class BlocksOfAKind:

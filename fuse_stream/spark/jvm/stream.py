@@ -257,9 +257,7 @@ class StreamSource(Proxy):
         schema = selection.read
         scan = BlockScan(
             schema=schema,
-            blocks=KnownBlocks(
-                store, [(each.block, self._marks(each)) for each in pieces], selection
-            ),
+            blocks=KnownBlocks(store, [(each.block, self._marks(each)) for each in pieces]),
             options=filter_options(schema, schema, None),
             constants=_MARKS if self._is_marked else (),
             is_streaming=True,
