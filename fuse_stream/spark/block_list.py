@@ -123,9 +123,14 @@ class KnownBlocks:
     """Blocks that are known, each with the constants of its rows. No filter rules one out."""
 
     def __init__(self, store: Store, blocks: Sequence[tuple[Block, tuple[int | str, ...]]]) -> None:
+        """Keep the blocks.
+
+        Raises:
+            CorruptObjectError: one is missing on a local disk.
+        """
         self._store = store
         self._files = [
-            block_file(store, block, key=at, constants=constants)
+            _present(block_file(store, block, key=at, constants=constants))
             for at, (block, constants) in enumerate(blocks)
         ]
 
@@ -146,7 +151,7 @@ class KnownBlocks:
 
     def matching(self, _where: Bound | None) -> Sequence[BlockFile]:
         # The blocks of a feed have no statistics here: they are too big to keep.
-        return [_present(file) for file in self._files]
+        return self._files
 
 
 class BlocksOfAKind:

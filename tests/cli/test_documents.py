@@ -25,4 +25,8 @@ def test_json_output_equals_the_recorded_document(usage: str, printed: Documents
 
 def test_every_recorded_document_belongs_to_a_case(printed: Documents) -> None:
     assert printed.keys() == EXPECTED.keys()
-    assert {usage.split()[0] for usage in EXPECTED} == {*main.commands, "an"}  # "an error"
+    serving = {"sql-server"}  # prints no document
+    assert {usage.split()[0] for usage in EXPECTED} == {
+        *main.commands,
+        "an",
+    } - serving  # "an error"
