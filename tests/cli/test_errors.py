@@ -119,7 +119,7 @@ def test_the_help_of_a_command_has_an_example(run: Run, name: str) -> None:
     output = run(name, "--help").stdout
 
     assert f"Example:\n    fuse-stream {name} " in output
-    assert "--json" in output
+    assert ("--json" in output) is (name != "sql-server")  # which serves and prints nothing
 
 
 def test_the_version_lists_the_versions_of_dependencies(run: Run) -> None:
