@@ -322,7 +322,9 @@ def documents(result: Result) -> list[Any]:
 
 
 def test_every_command_has_its_cases() -> None:
-    assert sorted(CASES) == sorted(all_commands(main))
+    shown = set(all_commands(main)) - {"sql-server"}  # which shows nothing of a table
+
+    assert sorted(CASES) == sorted(shown)
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
