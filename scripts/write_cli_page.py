@@ -124,6 +124,8 @@ def _described(
         yield from _options(own)
         yield ""
     yield f"{'Also' if own else 'Options'}: {', '.join(shared)}."
+    if not documents:
+        return
     yield ""
     yield "| with `--json` | |"
     yield "|---|---|"

@@ -35,6 +35,7 @@ FOR_USERS = [
     "docs/recovery.md",
     "docs/compare.md",
     "docs/limits.md",
+    "docs/sql.md",
 ]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 CONTENTS_LINKS = 3

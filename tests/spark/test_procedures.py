@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,6 +233,16 @@ def test_each_result_has_the_columns_that_its_procedure_names() -> None:
         assert columns_of(procedure).names, name
         defaults = [each.default is None for each in procedure.parameters]
         assert defaults == sorted(defaults, reverse=True), name  # Spark wants them last
+
+
+def test_the_page_lists_each_procedure_with_its_parameters() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page, re.MULTILINE)
+
+    assert listed == [
+        (name, ", ".join(parameter.name for parameter in procedure.parameters))
+        for name, procedure in PROCEDURES.items()
+    ]
 
 
 @pytest.mark.parametrize("proxy", [BoundProcedure, UnboundProcedure])
