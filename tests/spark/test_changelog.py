@@ -173,6 +173,21 @@ def test_blocks_from_before_a_column_are_read_by_sparks_reader(
     assert sorted(found) == [(1, None, 1), (2, "a", 2)]
 
 
+def test_blocks_from_before_a_column_that_a_rewind_removed_are_read_by_sparks_reader(
+    lake: SparkSession, tmp_path: Path, only_files: None
+) -> None:
+    table, found = create(tmp_path), list[Row]()
+    table.append(rows([1]))
+    table.append(pa.table({"k": [2], "v": [0], "w": ["a"]}), merge_schema=True)
+    fuse.rewind(table.location.path, version=1)
+    table.append(pa.table({"k": [3], "v": [0], "x": ["b"]}), merge_schema=True)  # not the id of w
+
+    stream = lake.readStream.option("startingVersion", 1).changes("lake.t")
+    run(stream.select("k", "x", "_commit_version"), tmp_path / "checkpoint", found)
+
+    assert sorted(found) == [(1, None, 1), (3, "b", 4)]
+
+
 def test_large_files_are_split_and_small_ones_are_read_together(
     lake: SparkSession, tmp_path: Path, only_files: None
 ) -> None:
