@@ -26,7 +26,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone
 from tests.spark.driver import AFTER, BETWEEN, Driver, Job
-from tests.spark.streams import DOORS, PATIENCE_S, drop_log, follow_table, ids_of, run
+from tests.spark.streams import DOORS, drop_log, follow_table, ids_of, run
 
 SCHEMA = pa.schema([("k", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
 
@@ -566,8 +566,6 @@ def test_a_first_batch_may_have_ten_thousand_blocks(
         table.append(rows(key))
     seen: list[int] = []
     frame = fuse.read_stream(spark, tmp_path / "table").select("k")
-    start = time.perf_counter()
     run(frame, lambda batch, _: seen.append(batch.count()), tmp_path / "c")
 
     assert seen == [10_000]
-    assert time.perf_counter() - start < PATIENCE_S
