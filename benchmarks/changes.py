@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 import fuse_stream as fuse
 from benchmarks.measure import Result, in_turn, percentile, seconds
-from fuse_stream.spark.read_stream import read_stream
 from fuse_stream.table.handle import Table
 
 ARRIVING = 10_000
@@ -94,7 +93,7 @@ def feed(spark: SparkSession, work: Path, *, size: int, runs: int) -> list[Resul
     def ours() -> None:
         checkpoint = work / "ck_fed"
         shutil.rmtree(checkpoint, ignore_errors=True)
-        changes = read_stream(spark, str(path), starting_version=3)
+        changes = fuse.read_stream(spark, str(path), starting_version=3)
         writer = changes.writeStream.format("noop").trigger(availableNow=True)
         writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 

@@ -27,6 +27,7 @@ from fuse_stream.predicate.bound import Bound, BoundAnd
 from fuse_stream.reading.history import expiry_reported
 from fuse_stream.reading.scan import Selection, prune, stats_may_match
 from fuse_stream.spark.hidden_rows import HiddenRows
+from fuse_stream.spark.jvm.file_scan import is_local
 from fuse_stream.storage.base import Store
 
 
@@ -94,10 +95,9 @@ class SnapshotBlocks:
     def hiding(self) -> Sequence[BlockFile]:
         with self._opened():
             ids = hidden_in(self._metadata, self._snapshot).keys()
-            found = iter_named(self._metadata, self._snapshot, ids) if ids else iter(())
             return [
                 self._file(block)
-                for block in found
+                for block in iter_named(self._metadata, self._snapshot, ids)
                 if block.live_rows
                 and stats_may_match(self._selection, block.col_stats, block.row_count)
             ]
@@ -177,7 +177,7 @@ class BlocksOfAKind:
         return self._blocks.hiding() if self._is_hiding else []
 
     def matching(self, where: Bound | None) -> Sequence[BlockFile]:
-        found: Iterator[BlockFile] = iter(self._blocks.matching(where))
+        found = self._blocks.matching(where)
         return [file for file in found if (file.hidden is not None) is self._is_hiding]
 
 
@@ -199,7 +199,7 @@ def block_file(
 
 def _present(file: BlockFile) -> BlockFile:
     """Return a file; raise if it is a local one and missing."""
-    if "://" not in file.location and not Path(file.location).exists():
+    if is_local(file.location) and not Path(file.location).exists():
         raise missing_block(file)
     return file
 

@@ -37,6 +37,7 @@ from fuse_stream.spark.jvm.file_scan import (
     FileListing,
     ScannedFile,
     hadoop_path,
+    is_local,
     scan_files,
 )
 from fuse_stream.spark.jvm.proxies import java_class, jvm_of, scala_seq
@@ -137,11 +138,6 @@ def scan_blocks(spark: SparkSession, reader: JavaObject, scan: BlockScan) -> Any
     return whole.union(_scanned(spark, reader, scan, others, hiding))
 
 
-def is_local(location: str) -> bool:
-    """True for a path, False for a URL."""
-    return "://" not in location
-
-
 def in_session(jvm: Any, session: JavaObject, rows: Any) -> Any:
     """Return a Dataset of the JVM, with what is added to its plan resolved in another session."""
     analyzed = rows.queryExecution().analyzed()
@@ -209,7 +205,7 @@ def _scanned(
 
 def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> None:
     """Raise if the first block on a remote store is missing or cannot be read."""
-    first = next((block for block in blocks if "://" in block.location), None)
+    first = next((block for block in blocks if not is_local(block.location)), None)
     if first is None:
         return
     files = _file_system(jvm, reader, first.location)

@@ -1,4 +1,4 @@
-"""What Spark shows of a native stream's source, in its progress, its logs and its plans."""
+"""What Spark shows of the source of a stream: in its progress, its logs and its plans."""
 
 from __future__ import annotations
 

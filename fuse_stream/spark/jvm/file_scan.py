@@ -106,9 +106,9 @@ class _FileIndex(SpeakingProxy):
     def _test(self, filters: Any) -> Callable[[Any], bool]:
         """Return whether filters hold for constants: Spark does not test these for the rows."""
         tests = []
+        binding = scala_object(self.jvm, f"{_CATALYST}.expressions.BindReferences")
+        predicate = scala_object(self.jvm, f"{_CATALYST}.expressions.Predicate")
         for at in range(filters.size()):
-            binding = scala_object(self.jvm, f"{_CATALYST}.expressions.BindReferences")
-            predicate = scala_object(self.jvm, f"{_CATALYST}.expressions.Predicate")
             attributes = self._attributes(filters.apply(at))
             bound = binding.bindReference(filters.apply(at), attributes, False)  # noqa: FBT003 - Java's
             tests.append(predicate.createInterpreted(bound))
@@ -205,7 +205,12 @@ def hadoop_path(jvm: Any, location: str) -> Any:
 def hadoop_name(location: str) -> str:
     """Return the text of a location for Hadoop's `Path`, in which no character has a meaning."""
     # Without a scheme the path would be one of `fs.defaultFS`.
-    return location if "://" in location else f"file:{location}"
+    return f"file:{location}" if is_local(location) else location
+
+
+def is_local(location: str) -> bool:
+    """True for a path, False for a URL."""
+    return "://" not in location
 
 
 def unsafe_row(values: Sequence[int | str]) -> bytes:

@@ -21,6 +21,7 @@ from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.planned_scan import READ, ScanWork, WorkReader
 from fuse_stream.spark.jvm.proxies import jvm_of
+from fuse_stream.spark.source_description import describe_source
 
 _STREAMING = f"{READ}.streaming"
 
@@ -109,7 +110,7 @@ class PlannedStream(SpeakingProxy):
         self._reader.prepareForTriggerAvailableNow()
 
     def toString(self) -> str:  # noqa: N802
-        return f"fuse[{self._reader.options.location.path}]"
+        return describe_source(self._reader.options.location.path)
 
     class Java:
         implements = (

@@ -27,6 +27,7 @@ from fuse_stream.spark.jvm.file_scan import (
     ScannedFile,
     constants_struct,
     hadoop_path,
+    is_local,
     unsafe_row,
 )
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
@@ -123,8 +124,8 @@ class WorkReader:
         return java_array(self.jvm, of, ())
 
     def _reader_session(self, files: Sequence[ScannedFile] = ()) -> JavaObject:
-        is_local = bool(files) and "://" not in files[0].location
-        return reader_session(self._spark, is_local=is_local)
+        is_on_disk = bool(files) and is_local(files[0].location)
+        return reader_session(self._spark, is_local=is_on_disk)
 
     def _parquet_scan(self) -> Any:
         jvm, reader = self.jvm, self._reader_session()
@@ -162,7 +163,9 @@ class WorkReader:
         """Return Spark's partitions of files: large ones split, small ones together."""
         jvm, reader = self.jvm, self._reader_session(files)
         most = split_bytes(reader, [file.byte_count for file in files])
-        sources = jvm.org.apache.spark.sql.execution.datasources
+        new_row = java_class(jvm, "org.apache.spark.sql.catalyst.expressions.UnsafeRow")
+        new_part = java_class(jvm, f"{_SOURCES}.PartitionedFile")
+        spark_path = scala_object(jvm, "org.apache.spark.paths.SparkPath").fromPath
         kept = [each.name in self._read.names() for each in self._columns.constants]
         no_hosts = java_strings(jvm, ())
         no_more = scala_object(jvm, "scala.collection.immutable.Map").empty()
@@ -171,17 +174,12 @@ class WorkReader:
             constants = unsafe_row(
                 [value for value, is_kept in zip(file.constants, kept, strict=True) if is_kept]
             )
-            row = jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow(sum(kept))
+            row = new_row(sum(kept))
             row.pointTo(constants, len(constants))
-            path = hadoop_path(jvm, file.location)
-            path = scala_object(jvm, "org.apache.spark.paths.SparkPath").fromPath(path)
+            path = spark_path(hadoop_path(jvm, file.location))
             for start in range(0, file.byte_count, most):
                 size = min(most, file.byte_count - start)
-                parts.add(
-                    sources.PartitionedFile(
-                        row, path, start, size, no_hosts, 0, file.byte_count, no_more
-                    )
-                )
+                parts.add(new_part(row, path, start, size, no_hosts, 0, file.byte_count, no_more))
         partitions = scala_object(jvm, f"{_SOURCES}.FilePartition").getFilePartitions(
             reader, jvm.PythonUtils.toSeq(parts), most
         )

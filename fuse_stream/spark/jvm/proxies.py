@@ -55,12 +55,12 @@ def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
 def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:
     """Return a Java array of the class named `of`; its items may be proxies."""
     kept = list(items)
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    kind = jvm.java.lang.Class.forName(of, False, loader)  # noqa: FBT003 - Java's
-    found = jvm.java.lang.reflect.Array.newInstance(kind, len(kept))
+    loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
+    kind = java_class(jvm, "java.lang.Class").forName(of, False, loader)  # noqa: FBT003 - Java's
+    arrays = java_class(jvm, "java.lang.reflect.Array")
+    found = arrays.newInstance(kind, len(kept))
     for at, item in enumerate(kept):
-        # The array's own item assignment takes no proxy.
-        jvm.java.lang.reflect.Array.set(found, at, item)
+        arrays.set(found, at, item)  # the array's own item assignment takes no proxy
     return found
 
 
@@ -71,7 +71,7 @@ def java_strings(jvm: Any, items: Iterable[str]) -> Any:
 
 def java_set(jvm: Any, items: Iterable[Any]) -> Any:
     """Return a Java set."""
-    found = jvm.java.util.HashSet()
+    found = java_class(jvm, "java.util.HashSet")()
     for item in items:
         found.add(item)
     return found
@@ -79,7 +79,7 @@ def java_set(jvm: Any, items: Iterable[Any]) -> Any:
 
 def java_map(jvm: Any, items: Mapping[str, str]) -> Any:
     """Return a Java map of strings."""
-    found = jvm.java.util.LinkedHashMap()
+    found = java_class(jvm, "java.util.LinkedHashMap")()
     for name, value in items.items():
         found.put(name, value)
     return found

@@ -12,7 +12,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.spark.jvm.file_scan import Constant, FileListing, scan_files
+from fuse_stream.spark.jvm.file_scan import (
+    Constant,
+    FileListing,
+    ScannedFile,
+    file_statuses,
+    hadoop_path,
+    scan_files,
+)
 from fuse_stream.spark.jvm.proxies import jvm_of
 
 TESTED = ("4.2.", "4.3.")
@@ -68,6 +75,19 @@ def _scan_no_file(spark: SparkSession) -> None:
             raise ValueError(f"isStreaming={rows.isStreaming()}, columns={list(rows.columns())}")
 
 
+def _describe_files(spark: SparkSession) -> None:
+    jvm = jvm_of(spark)
+    files = [
+        ScannedFile(location="/a %20", byte_count=2**40),
+        ScannedFile(location="file://b/ü", byte_count=0),
+    ]
+    for file, (status,) in zip(files, file_statuses(jvm, [[file] for file in files]), strict=True):
+        path = hadoop_path(jvm, file.location)
+        is_whole = status.isFile() and status.getLen() == file.byte_count
+        if not (is_whole and status.getPath().equals(path)):
+            raise ValueError(status.toString())
+
+
 def _find_stream(spark: SparkSession) -> None:
     jvm = jvm_of(spark)
     for name in (
@@ -80,5 +100,6 @@ def _find_stream(spark: SparkSession) -> None:
 
 CHECKS: dict[str, Callable[[SparkSession], None]] = {
     "a scan of files": _scan_no_file,
+    "the status of a file": _describe_files,
     "the source of a stream": _find_stream,
 }

@@ -39,14 +39,13 @@ from fuse_stream.spark.block_scan import (
     columns_of,
     filter_options,
     in_session,
-    is_local,
     reader_session,
     scan_blocks,
     session_like,
     without_ids,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
-from fuse_stream.spark.jvm.file_scan import Constant
+from fuse_stream.spark.jvm.file_scan import Constant, is_local
 from fuse_stream.spark.jvm.micro_batches import (
     default_limit,
     newest_offset,

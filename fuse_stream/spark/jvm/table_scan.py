@@ -31,7 +31,7 @@ from fuse_stream.spark.block_scan import (
     reader_session,
     struct_of,
 )
-from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path
+from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path, is_local
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
@@ -235,8 +235,8 @@ class _Statistics(SpeakingProxy):
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:
     """Return Spark's scan of blocks; `filters` are tested for row groups, too."""
     jvm = jvm_of(spark)
-    is_local = all("://" not in block.location for block in scan.blocks)
-    reader = reader_session(spark, is_local=is_local)
+    is_on_disk = all(is_local(block.location) for block in scan.blocks)
+    reader = reader_session(spark, is_local=is_on_disk)
     fields = reader.parseDataType(struct_of(scan.schema).json())
     options = jvm.java.util.HashMap()
     for name, value in scan.options.items():
