@@ -88,7 +88,8 @@ def read(
         NotFoundError: there is no table, no such version, or the version has no such side.
         SnapshotExpiredError: the version has expired.
         InvalidInputError: an unknown column, a predicate that Spark refuses, a version and a
-            timestamp, or columns that differ only in case in a session that ignores case.
+            timestamp, columns that differ only in case in a session that ignores case, or a clone
+            whose blocks are in a table that `origins` does not name.
         UnsupportedStorageError: Spark has no file system for this store.
     """
     location = TableLocation.of(path, branch, storage_options, origins)
@@ -155,9 +156,12 @@ def _read(
     *,
     with_places: bool,
 ) -> Any:
+    blocks = SnapshotBlocks(metadata, snapshot, selection)
+    if metadata.load_table_file().origins:
+        blocks.matching(None)  # an origin that may not be read is an error of this call
     scan = BlockScan(
         schema=selection.read,
-        blocks=SnapshotBlocks(metadata, snapshot, selection),
+        blocks=blocks,
         options=filter_options(selection.read, snapshot.schema, snapshot.summary.col_stats),
         places=(FILE, ROW) if with_places else None,
     )

@@ -31,6 +31,7 @@ from tests.spark.streams import deliver_table, run
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
 START, RECOVERY = "docs/getting-started.md", "docs/recovery.md"
+CATALOG = "docs/sql.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*Z?")
 SIZE = re.compile(r"[\d.]+ [KM]iB")
 ID = re.compile(r"\b[0-9a-f]{7,}(?:-[0-9a-f]+)*\b")
@@ -66,6 +67,7 @@ class Lake:
 
     def __init__(self, session: SparkSession, source: Path, folder: Path) -> None:
         self.session, self.source, self.folder = session, source, folder
+        self.catalogs: list[fuse.Catalog] = []
         self.names: dict[str, Any] = {
             "spark": session,
             "fuse": fuse,
@@ -151,6 +153,8 @@ def lake(spark: SparkSession, filled: Path, tmp_path: Path) -> Iterator[Lake]:
     made = Lake(spark, filled / "source", tmp_path)
     yield made
     made.settle()
+    for catalog in made.catalogs:
+        catalog.detach()
     spark.catalog.dropTempView("flights")  # the guide makes it
 
 
@@ -169,6 +173,8 @@ def prepare(lake: Lake, filled: Path, example: Example) -> None:
     if example.page == "README.md":
         return
     shutil.copytree(filled / "lake", lake.folder / "lake")
+    if example.page == CATALOG:
+        lake.catalogs.append(fuse.attach(lake.session, "lake", lake.folder / "lake"))
     if example.page != RECOVERY:
         append_as(lake, "loader", 10)
         return
