@@ -21,7 +21,7 @@ WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh $(VENV)/java)" && export JAVA_HO
 # Spark's own table, with which merges are compared; without a network those tests are skipped.
 ORACLE := $(BIN)/python -m scripts.fetch_oracle &&
 
-# Tests with the Spark session run in one worker, the others beside it: tests/conftest.py holds it.
+# Each of two workers has a session of Spark; tests/conftest.py says which tests share one.
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help

@@ -33,6 +33,9 @@ OWN_JVM = {
 }
 """Modules of `tests/spark` without the session, by group: the demos share files in `.cache`."""
 
+HALFWAY = "test_merge"
+"""The modules before it share one session of Spark, the others another, each in a worker."""
+
 SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings"}
 """Other modules that stay in one worker: each has a fixture that takes seconds."""
 
@@ -56,7 +59,8 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
         module = PurePath(nodeid.partition("::")[0])
         if module.parent.name != "spark":
             return module.stem if module.stem in SHARED_FIXTURE else nodeid
-        return OWN_JVM.get(module.stem, "spark")
+        half = "first half" if module.stem < HALFWAY else "second half"
+        return OWN_JVM.get(module.stem, half)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:

@@ -127,7 +127,8 @@ def session_for(spark: SparkSession, provider: str) -> SparkSession:
 @pytest.mark.parametrize(
     ("provider", "plan", "cuts"),
     [
-        ("hdfs", count, [(2, 2), (3, 2), (0, None)]),
+        ("hdfs", count, [(2, 2)]),
+        pytest.param("hdfs", count, [(3, 2), (0, None)], marks=pytest.mark.long),
         pytest.param("hdfs", join, [(2, 2)], marks=pytest.mark.long),
         pytest.param("rocksdb", count, [(2, 2), (3, 2), (None, None)], marks=pytest.mark.long),
         pytest.param("rocksdb-v2", count, [(2, 2), (3, 2)], marks=pytest.mark.long),

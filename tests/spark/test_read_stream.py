@@ -538,10 +538,9 @@ def pool_size(spark: SparkSession) -> int:
     return len(gateway.gateway_property.pool)
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=LONG)])
-def test_batches_leave_no_objects_behind(
-    spark: SparkSession, table: Table, tmp_path: Path, count: int
-) -> None:
+@LONG
+def test_batches_leave_no_objects_behind(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    count = 500
     for key in range(count):
         table.append(rows(key))
     frame = fuse.read_stream(

@@ -590,6 +590,14 @@ class Follower:
         return total
 
 
+ONE_DOOR = pytest.mark.parametrize(
+    "stream",
+    [door if door == "native" else pytest.param(door, marks=pytest.mark.long) for door in DOORS],
+    indirect=True,
+)
+"""In minutes only by the native door: the other one starts a worker for each batch."""
+
+
 @pytest.fixture(params=DOORS)
 def follow(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
@@ -626,6 +634,7 @@ def test_a_stream_delivers_the_table_and_then_its_changes(
     assert [item.versions for item in lag(query)] == [0]
 
 
+@ONE_DOOR
 def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
     table: Table, follow: Callable[..., Follower]
 ) -> None:
@@ -643,6 +652,7 @@ def test_a_batch_whose_commit_is_lost_is_run_again_with_the_same_rows(
     assert +stream.total() == content(table)
 
 
+@ONE_DOOR
 def test_a_query_from_a_named_start_misses_nothing_after_its_first_run(
     tagged: Table, follow: Callable[..., Follower]
 ) -> None:
@@ -672,6 +682,7 @@ def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
     assert stream.total() == content(table)
 
 
+@ONE_DOOR
 def test_a_restarted_stream_follows_a_table_with_concurrent_writers(
     table: Table, tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
