@@ -9,7 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fuse_stream.spark.jvm.file_scan import Constant, FileListing, ScannedFile, scan_files
+from fuse_stream.spark.jvm.bulk import MANY
+from fuse_stream.spark.jvm.file_scan import (
+    Constant,
+    FileListing,
+    ScannedFile,
+    directories,
+    scan_files,
+)
+from fuse_stream.spark.jvm.proxies import jvm_of
 
 FILES = [("insert", 1, 10), ("insert", 1, 20), ("delete", 2, 30), ("ünïcode", -3, 40)]
 """For each file its constants, and the value in it."""
@@ -77,3 +85,30 @@ def test_constants_are_grouped_and_joined(frame: DataFrame) -> None:
 
     assert kinds == {"insert": 6, "delete": 3, "ünïcode": 3}
     assert values(frame.where("kind = 'delete'").join(other, "version")) == [30]
+
+
+@pytest.mark.parametrize("width", [0, 3])
+def test_many_partitions_are_those_that_are_made_one_by_one(
+    spark: SparkSession, width: int
+) -> None:
+    runs = [
+        [
+            ScannedFile(
+                location=f"/lake/{at}/{number}.parquet",
+                byte_count=2**40 + number,
+                constants=("x" * at, -at, at)[:width],
+            )
+            for number in range(1 + at % 3)
+        ]
+        for at in range(MANY)
+    ]
+    jvm = jvm_of(spark)
+
+    together = [each.toString() for each in directories(jvm, runs)]
+
+    assert together == [each.toString() for run in runs for each in directories(jvm, [run])]
+    assert len(set(together)) == MANY
+
+
+def test_without_files_there_is_no_partition(spark: SparkSession) -> None:
+    assert list(directories(jvm_of(spark), [])) == []

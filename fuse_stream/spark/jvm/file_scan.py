@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
+from fuse_stream.spark.jvm.bulk import MANY, Handles, writables
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
 from fuse_stream.spark.jvm.proxies import (
     java_class,
@@ -37,6 +38,7 @@ _TYPES: Mapping[str, spark_types.DataType] = {
     "string": spark_types.StringType(),
     "timestamp": spark_types.TimestampType(),
 }
+_FILE_STATUS = "org.apache.hadoop.fs.FileStatus"
 _BLOCK_BYTES = 128 * 1024 * 1024
 """Of the file system; Spark asks for it only to place tasks near their data."""
 ROW_INDEX = "_tmp_metadata_row_index"
@@ -90,17 +92,12 @@ class _FileIndex(SpeakingProxy):
         self._schema = schema
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
-        make = scala_object(self.jvm, f"{_SOURCES}.PartitionDirectory").apply
-        new_row = java_class(self.jvm, f"{_CATALYST}.expressions.UnsafeRow")
-        is_wanted = self._test(partition_filters)
         files = self._listing.find(data_filters)
         runs = [list(run) for _, run in itertools.groupby(files, key=lambda file: file.constants)]
-        found = []
-        for run, statuses in zip(runs, file_statuses(self.jvm, runs), strict=True):
-            row, data = new_row(len(run[0].constants)), unsafe_row(run[0].constants)
-            row.pointTo(data, len(data))
-            if is_wanted(row):
-                found.append(make(row, statuses))
+        found = directories(self.jvm, runs)
+        if not partition_filters.isEmpty():
+            is_wanted = self._test(partition_filters)
+            found = [each for each in found if is_wanted(each.values())]
         return scala_seq(self.jvm, found)
 
     def _test(self, filters: Any) -> Callable[[Any], bool]:
@@ -232,27 +229,34 @@ def unsafe_row(values: Sequence[int | str]) -> bytes:
     return bytes(null_bytes) + struct.pack(f"<{len(words)}q", *words) + texts
 
 
-def file_statuses(jvm: Any, runs: Sequence[Sequence[ScannedFile]]) -> list[Any]:
-    """Return an array of Hadoop's `FileStatus` for each run of files.
+def directories(jvm: Any, runs: Sequence[Sequence[ScannedFile]]) -> Iterable[Any]:
+    """Return a `PartitionDirectory` of Spark for each run of files with the same constants."""
+    statuses = file_statuses(jvm, runs)
+    values = [unsafe_row(run[0].constants) for run in runs]
+    width = len(runs[0][0].constants) if runs else 0
+    make = scala_object(jvm, f"{_SOURCES}.PartitionDirectory")
+    if len(runs) >= MANY:
+        handles = Handles(jvm)
+        directory = handles.result_of(
+            make,
+            "apply",
+            handles.kind(f"{_SOURCES}.PartitionDirectory"),
+            (handles.kind(f"{_CATALYST}.InternalRow"), handles.unsafe_rows(width, values)),
+            (handles.kind(f"[L{_FILE_STATUS};"), handles.item_of(statuses)),
+        )
+        made: Iterable[Any] = handles.call(directory, len(runs))
+        return made
+    rows = []
+    for data in values:
+        row = java_class(jvm, f"{_CATALYST}.expressions.UnsafeRow")(width)
+        row.pointTo(data, len(data))
+        rows.append(row)
+    return [make.apply(row, statuses[at]) for at, row in enumerate(rows)]
 
-    All are made in one piece: a call of the JVM takes 60 us or more.
-    """
-    items = [_status(file) for run in runs for file in run]
-    data = [struct.pack(">i", len(items))]
-    for item in items:
-        data += [struct.pack(">i", len(item)), item]
-    of = java_class(jvm, "java.lang.Class").forName("org.apache.hadoop.fs.FileStatus")
-    made = java_class(jvm, "org.apache.hadoop.io.ArrayWritable")(of)
-    stream = java_class(jvm, "java.io.ByteArrayInputStream")(b"".join(data))
-    made.readFields(java_class(jvm, "java.io.DataInputStream")(stream))
-    statuses, start, found = made.get(), 0, []
-    new_array = java_class(jvm, "java.lang.reflect.Array").newInstance
-    copy = java_class(jvm, "java.lang.System").arraycopy
-    for run in runs:
-        found.append(new_array(of, len(run)))
-        copy(statuses, start, found[-1], 0, len(run))
-        start += len(run)
-    return found
+
+def file_statuses(jvm: Any, runs: Sequence[Sequence[ScannedFile]]) -> Any:
+    """Return an array of the JVM with an array of Hadoop's `FileStatus` for each run of files."""
+    return writables(jvm, _FILE_STATUS, [[_status(file) for file in run] for run in runs])
 
 
 def _status(file: ScannedFile) -> bytes:
@@ -261,7 +265,7 @@ def _status(file: ScannedFile) -> bytes:
     They are the message `FileStatusProto` of Hadoop's `FSProtos.proto`.
     """
     path = hadoop_name(file.location).encode()
-    return b"".join(
+    message = b"".join(
         (
             _field(1, 2),  # a file
             _number(2 << 3 | 2) + _number(len(path)) + path,
@@ -270,6 +274,7 @@ def _status(file: ScannedFile) -> bytes:
             _field(11, _BLOCK_BYTES),
         )
     )
+    return struct.pack(">i", len(message)) + message
 
 
 def _field(number: int, value: int) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from py4j.java_collections import JavaArray
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -45,7 +46,9 @@ def scala_object(jvm: Any, name: str) -> Any:
 
 
 def scala_seq(jvm: Any, items: Iterable[Any]) -> Any:
-    """Return a Scala `Seq`."""
+    """Return a Scala `Seq`; of an array of the JVM, in three calls."""
+    if isinstance(items, JavaArray):
+        return jvm.PythonUtils.toSeq(java_class(jvm, "java.util.Arrays").asList(items))
     found = java_class(jvm, "java.util.ArrayList")()
     for item in items:
         found.add(item)

@@ -12,10 +12,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fuse_stream.spark.jvm.bulk import MANY
 from fuse_stream.spark.jvm.file_scan import (
     Constant,
     FileListing,
     ScannedFile,
+    directories,
     file_statuses,
     hadoop_path,
     scan_files,
@@ -86,6 +88,9 @@ def _describe_files(spark: SparkSession) -> None:
         is_whole = status.isFile() and status.getLen() == file.byte_count
         if not (is_whole and status.getPath().equals(path)):
             raise ValueError(status.toString())
+    many = list(directories(jvm, [files[:1]] * MANY))
+    if len(many) != MANY or many[-1].values().numFields() != 0:
+        raise ValueError(f"{len(many)} partitions")
 
 
 def _find_stream(spark: SparkSession) -> None:
