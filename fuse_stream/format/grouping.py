@@ -42,6 +42,39 @@ def find_unequal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, 
     """
     if not len(removed) or not len(inserted):
         return _numbers(len(removed)), _numbers(len(inserted))
+    both = _candidates(removed, inserted)
+    if not len(both[0]) or not len(both[1]):
+        return _numbers(len(removed)), _numbers(len(inserted))
+    gone = _cancelled(removed.take(both[0]), inserted.take(both[1]))
+    left = []
+    for table, candidates, cancelled in zip((removed, inserted), both, gone, strict=True):
+        keeps = np.ones(len(table), bool)
+        keeps[candidates.take(cancelled).to_numpy()] = False
+        left.append(pa.array(np.flatnonzero(keeps)))
+    return left[0], left[1]
+
+
+def _candidates(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the rows of two tables each of whose values is a value of a row of the other table.
+
+    A column is much faster to search than rows are to compare, and one is often enough: an update
+    leaves few rows as they were.
+    """
+    left, right = _numbers(len(removed)), _numbers(len(inserted))
+    for columns in zip(removed.columns, inserted.columns, strict=True):
+        of_left, of_right = (
+            _keyed(column.take(rows)).combine_chunks()
+            for column, rows in zip(columns, (left, right), strict=True)
+        )
+        left = left.filter(pc.is_in(of_left, of_right))
+        right = right.filter(pc.is_in(of_right, of_left))
+        if not len(left) or not len(right):
+            break
+    return left, right
+
+
+def _cancelled(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the rows of both tables that are in their multiset intersection."""
     keys = grouping_keys(pa.concat_tables([removed, inserted]))
     of_removed = len(removed)
     numbered = keys.append_column("at", _numbers(len(keys))).append_column(
@@ -62,12 +95,11 @@ def find_unequal_rows(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, 
     keeps = pc.or_(
         pc.less(place, pc.subtract(gone, came)), pc.greater_equal(place, pc.multiply(gone, 2))
     )
-    kept = at.filter(keeps)
-    kept = kept.take(pc.sort_indices(kept))
-    is_removed = pc.less(kept, of_removed)
+    cancelled = at.filter(pc.invert(keeps))
+    is_removed = pc.less(cancelled, of_removed)
     return (
-        kept.filter(is_removed),
-        pc.subtract(kept.filter(pc.invert(is_removed)), of_removed),
+        cancelled.filter(is_removed),
+        pc.subtract(cancelled.filter(pc.invert(is_removed)), of_removed),
     )
 
 

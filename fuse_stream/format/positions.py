@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -83,8 +83,7 @@ def without_hidden(rows: pa.Table, hidden: Positions | None) -> pa.Table:
     """Return the rows of a whole block that are not hidden, in their order."""
     if not hidden:
         return rows
-    shown = len(rows) - len(hidden)
-    if shown * FEW_SHARE <= len(rows):
+    if _shows_few(rows, hidden):
         return rows.take(pa.array(to_numpy(others(hidden, len(rows)))))
     if len(hidden) > MOST_SLICES:
         mask = np.ones(len(rows), bool)
@@ -98,3 +97,35 @@ def without_hidden(rows: pa.Table, hidden: Positions | None) -> pa.Table:
             if after - before > 1
         ]
     )
+
+
+def each_without_hidden(rows: pa.Table, parts: Iterable[Positions | None]) -> Iterator[pa.Table]:
+    """Yield what `without_hidden` returns for each of several sets of hidden rows, in order.
+
+    Parts of few rows are taken together: a call for each costs more than its rows.
+    """
+    held: list[np.ndarray] = []
+    for hidden in parts:
+        is_few = _shows_few(rows, hidden)
+        # At most as many rows as the block has: so much fits into one table.
+        if not is_few or sum(map(len, held)) + len(rows) - len(hidden or ()) > len(rows):
+            yield from _taken(rows, held)
+            held = []
+        if is_few:
+            held.append(to_numpy(others(hidden, len(rows))))
+        else:
+            yield without_hidden(rows, hidden)
+    yield from _taken(rows, held)
+
+
+def _taken(rows: pa.Table, parts: Sequence[np.ndarray]) -> Iterator[pa.Table]:
+    """Yield the rows at the positions of each part."""
+    together = rows.take(pa.array(np.concatenate(parts))) if parts else rows
+    start = 0
+    for part in parts:
+        yield together.slice(start, len(part))
+        start += len(part)
+
+
+def _shows_few(rows: pa.Table, hidden: Positions | None) -> bool:
+    return hidden is not None and (len(rows) - len(hidden)) * FEW_SHARE <= len(rows)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.names import names_in, nearest
-from fuse_stream.format.positions import without_hidden
+from fuse_stream.format.positions import each_without_hidden
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
@@ -195,7 +195,8 @@ def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
 def read_parts(store: Store, parts: Sequence[Block], selection: Selection) -> list[pa.Table]:
     """Return what `read_block` does for several sets of rows of one block; read it once."""
     rows = load_block(store, parts[0].hiding(None), selection.read)
-    return [_wanted(without_hidden(rows, part.hidden), selection) for part in parts]
+    shown = each_without_hidden(rows, [part.hidden for part in parts])
+    return [_wanted(part, selection) for part in shown]
 
 
 def _wanted(rows: pa.Table, selection: Selection) -> pa.Table:

@@ -16,6 +16,7 @@ from fuse_stream.format.positions import (
     Positions,
     all_rows,
     common,
+    each_without_hidden,
     minus,
     others,
     positions_of,
@@ -144,6 +145,23 @@ def test_hidden_rows_are_left_out_and_the_others_keep_their_order(
         assert found.to_pylist() == left
         assert found.schema == rows.schema
         found.validate(full=True)
+
+
+@given(
+    parts=st.lists(st.one_of(st.none(), st.frozensets(st.integers(0, 39)))),
+    few=st.lists(st.frozensets(st.integers(0, 39), max_size=5), max_size=20),
+)
+def test_several_parts_of_a_block_are_those_that_are_read_one_by_one(
+    parts: list[frozenset[int] | None], few: list[frozenset[int]]
+) -> None:
+    rows = block(40)
+    hidden = [part if part is None else Positions(sorted(part)) for part in parts]
+    hidden += [Positions(sorted(set(range(40)) - part)) for part in few]
+    hidden += hidden[: len(parts)]
+
+    found = list(each_without_hidden(rows, hidden))
+
+    assert found == [without_hidden(rows, part) for part in hidden]
 
 
 ROADS = {
