@@ -14,6 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
+MOST_FRUITLESS = 3
+"""After so many columns that tell no rows apart, rows are compared as a whole."""
+
+
 def grouping_keys(rows: pa.Table) -> pa.Table:
     """Return columns whose values are equal exactly if Spark groups those of `rows` together."""
     columns = [_keyed(rows.column(at)) for at in range(rows.num_columns)]
@@ -61,14 +65,17 @@ def _candidates(removed: pa.Table, inserted: pa.Table) -> tuple[pa.Array, pa.Arr
     leaves few rows as they were.
     """
     left, right = _numbers(len(removed)), _numbers(len(inserted))
+    fruitless = 0
     for columns in zip(removed.columns, inserted.columns, strict=True):
         of_left, of_right = (
             _keyed(column.take(rows)).combine_chunks()
             for column, rows in zip(columns, (left, right), strict=True)
         )
+        count = len(left) + len(right)
         left = left.filter(pc.is_in(of_left, of_right))
         right = right.filter(pc.is_in(of_right, of_left))
-        if not len(left) or not len(right):
+        fruitless += len(left) + len(right) == count
+        if not len(left) or not len(right) or fruitless == MOST_FRUITLESS:
             break
     return left, right
 
