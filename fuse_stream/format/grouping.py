@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-
 MOST_FRUITLESS = 3
 """After so many columns that tell no rows apart, rows are compared as a whole."""
 
