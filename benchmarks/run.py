@@ -31,6 +31,7 @@ from rich.table import Table
 from benchmarks import (
     api,
     batch,
+    catalog,
     changes,
     clustering,
     compaction,
@@ -159,6 +160,7 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         "deleted-rows": lambda: batch.deleted_rows(
             _session(), copies(flights, sizes.copies), work, runs=sizes.runs
         ),
+        "catalog": lambda: catalog.statements(_session(), rows, work, runs=sizes.runs),
         "lookup": lambda: [
             batch.lookup(_session(), rows, work, runs=sizes.runs),
             batch.late_lookup(_session(), work, blocks=sizes.lookup_blocks, runs=sizes.runs),
