@@ -1,7 +1,8 @@
 """The error of fuse_stream that ended a streaming query.
 
 Spark passes on the text of an error, not the error: whether it was raised by a source or a sink, in
-this process or in another one. The text ends with the class and the message, as Python prints them.
+this process or in another one. The text ends with the class and the message: as Python prints them,
+or as those of the exception that Java's side of a catalog raises.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fuse_stream import errors
 from fuse_stream.errors import FuseError
 
-_RAISED = re.compile(r"^fuse_stream\.errors\.(?P<name>\w+): (?P<text>.*)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"(?:\A|^fuse_stream\.errors\.|IllegalArgumentException: |terminated with exception: )"
+    r"(?P<name>\w+): (?P<text>.*?)(?: SQLSTATE: \w+)*$",
+    re.MULTILINE,
+)
 _CONTEXT = re.compile(r"(?P<message>.*) \[(?P<context>\w+=.*)\]")
 _DETAILS = "=== Streaming Query ==="
 """What follows in Spark's text is the query's state and a trace of the JVM."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import fuse_stream as fuse
+from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.spark.jvm import planned_scan
 from fuse_stream.table.handle import Table
 from tests.spark.lake_tables import PATIENCE_S, Row, create, rows, run
@@ -92,11 +95,37 @@ def test_a_commit_that_removes_rows_is_refused_or_skipped(
     table.append(rows([3]))
     reader = lake.readStream.option("startingVersion", 1)
 
-    with pytest.raises(Exception, match="InvalidInputError: a commit removes rows"):
+    with pytest.raises(Exception, match="InvalidInputError: a commit removes rows") as caught:
         run(reader.table("lake.t"), tmp_path / "refused", [])
+    assert isinstance(caught.value, StreamingQueryException)
+    found_error = fuse.stream_error(caught.value)
+    assert type(found_error) is InvalidInputError
+    assert found_error.context == {"version": 2, "operation": "delete"}
     run(reader.option("skipChangeCommits", "true").table("lake.t"), tmp_path / "skipped", found)
 
     assert keys(found) == [1, 2, 3]
+
+
+def test_an_error_of_a_statement_in_a_batch_is_found_by_its_class(
+    lake: SparkSession, tmp_path: Path
+) -> None:
+    create(tmp_path).append(rows([1]))
+
+    def fail(_batch: DataFrame, _batch_id: int) -> None:
+        lake.sql("CALL lake.system.create_tag('t', 'good', 99)")
+
+    query = (
+        lake.readStream.table("lake.t")
+        .writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(PATIENCE_S)
+
+    found = fuse.stream_error(query)
+    assert type(found) is NotFoundError
+    assert found.context == {"version": 99, "head": 1}
 
 
 def test_two_names_of_one_table_are_two_streams(lake: SparkSession, tmp_path: Path) -> None:
