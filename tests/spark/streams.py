@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,9 @@ def read_stream(spark: SparkSession, folder: Path, schema: str = SCHEMA) -> Data
 
 DOORS = ("format", "native")
 """The two ways to read a stream: `readStream.format("fuse")`, and `fuse.read_stream`."""
+EACH_DOOR = pytest.mark.parametrize(
+    "door", ["native", pytest.param("format", marks=pytest.mark.long)]
+)
 
 
 def follow_table(

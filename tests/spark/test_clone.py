@@ -14,8 +14,10 @@ import fuse_stream as fuse
 from fuse_stream.errors import InvalidInputError, StreamIdentityError
 from fuse_stream.table.handle import Table
 from tests.spark.streams import (
+    DOORS,
     ROWS,
     deliver,
+    follow_table,
     ids_delivered,
     ids_of,
     raised_by,
@@ -68,12 +70,12 @@ def test_a_batch_opens_no_origin_without_permission(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("door", DOORS)
 def test_a_stream_follows_a_clone(
-    spark: SparkSession, places: tuple[Path, Path], tmp_path: Path
+    spark: SparkSession, places: tuple[Path, Path], tmp_path: Path, door: str
 ) -> None:
     table, clone = map(str, places)
-    source = spark.readStream.format("fuse").option("feed", "append")
-    allowed = source.option("origins", json.dumps([table])).load(clone)
+    allowed = follow_table(spark, clone, door, feed="append", origins=[table])
     target, checkpoint = str(tmp_path / "target"), tmp_path / "follows"
 
     run(allowed, fuse.fuse_sink(target), checkpoint)
@@ -81,7 +83,7 @@ def test_a_stream_follows_a_clone(
     run(allowed, fuse.fuse_sink(target), checkpoint)
 
     assert ids_of(tmp_path / "target") == [*ids_delivered(3), 100]
-    refused = spark.readStream.format("fuse").option("feed", "append").load(clone)
+    refused = follow_table(spark, clone, door, feed="append")
     text = refusal_of(refused, fuse.fuse_sink(f"{target}-2"), tmp_path / "refused")
     assert "InvalidInputError" in text
     assert "the option `origins`" in text

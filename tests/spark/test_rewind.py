@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 import fuse_stream as fuse
 from fuse_stream.table.handle import Table
 from tests.spark.streams import (
+    DOORS,
+    EACH_DOOR,
     SCHEMA,
     deliver,
     drop_log,
+    follow_table,
     ids_delivered,
     ids_of,
     read_stream,
@@ -36,15 +40,16 @@ def poisoned(frame: DataFrame) -> DataFrame:
 
 
 class Follower:
-    """A query that folds the feed of a table into a multiset, batch by batch."""
+    """A query that folds the feed of a table into a multiset, by one door after the other."""
 
     def __init__(self, spark: SparkSession, table: Path, checkpoint: Path) -> None:
         self.rows: Counter[tuple[Any, ...]] = Counter()
         self._spark, self._table, self._checkpoint = spark, table, checkpoint
+        self._doors = cycle(DOORS)
 
     def catch_up(self) -> list[tuple[int, str]]:
         """Read all available commits; return the number of rows of each kind by commit."""
-        source = self._spark.readStream.format("fuse").option("feed", "changes")
+        source = follow_table(self._spark, self._table, next(self._doors))
         found: Counter[tuple[int, str]] = Counter()
 
         def fold(batch: DataFrame, _batch_id: int) -> None:
@@ -54,7 +59,7 @@ class Follower:
                 self.rows[tuple(row[name] for name in names)] += sign
                 found[row["_commit_version"], row["_change_type"]] += 1
 
-        run(source.load(str(self._table)), fold, self._checkpoint)
+        run(source, fold, self._checkpoint)
         self.rows = Counter({key: count for key, count in self.rows.items() if count})
         return [(version, kind) for version, kind in sorted(found)]
 
@@ -242,14 +247,16 @@ def test_tags_and_branches_can_be_read_by_every_reader(spark: SparkSession, tmp_
     assert blocks.count() == 3
 
 
-def test_a_lost_checkpoint_is_rebuilt_from_the_ledger(spark: SparkSession, tmp_path: Path) -> None:
+@EACH_DOOR
+def test_a_lost_checkpoint_is_rebuilt_from_the_ledger(
+    spark: SparkSession, tmp_path: Path, door: str
+) -> None:
     table, copy, checkpoint, again = (tmp_path / name for name in ("a", "b", "lost", "again"))
     deliver(tmp_path, range(3))
     run(read_stream(spark, tmp_path), fuse.fuse_sink(str(table)), tmp_path / "checkpoint")
 
     def go(place: Path) -> None:
-        feed = spark.readStream.format("fuse").option("feed", "append")
-        source = feed.option("maxCommitsPerTrigger", 1).load(str(table))
+        source = follow_table(spark, table, door, feed="append", maxCommitsPerTrigger=1)
         run(source, fuse.fuse_sink(str(copy)), place)
 
     go(checkpoint)

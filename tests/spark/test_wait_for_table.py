@@ -21,7 +21,7 @@ from fuse_stream.spark.wait_for_table import wait_for_table
 from fuse_stream.table.handle import Table
 from fuse_stream.table.verbs import clone
 from fuse_stream.testing.clock import ManualClock
-from tests.spark.streams import ids_of, run
+from tests.spark.streams import EACH_DOOR, follow_table, ids_of, run
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -148,14 +148,17 @@ def test_a_store_that_fails_is_not_waited_for(tmp_path: Path) -> None:
     assert clock.slept == []
 
 
-def test_silver_is_loaded_before_bronze_is_created(spark: SparkSession, tmp_path: Path) -> None:
+@EACH_DOOR
+def test_silver_is_loaded_before_bronze_is_created(
+    spark: SparkSession, tmp_path: Path, door: str
+) -> None:
     def create() -> None:
         Table.create(tmp_path / "bronze", SCHEMA).append(pa.table({"id": [1, 2]}, SCHEMA))
 
     writer = threading.Timer(3, create)
     writer.start()
-    reader = spark.readStream.format("fuse").option("feed", "append")
-    frame = reader.option("waitForTable", "120s").load(str(tmp_path / "bronze"))
+    bronze = tmp_path / "bronze"
+    frame = follow_table(spark, bronze, door, feed="append", waitForTable="120s")
     writer.join()
     run(frame, fuse_sink(tmp_path / "silver", optimize="off"), tmp_path / "checkpoint")
 
