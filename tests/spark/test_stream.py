@@ -591,7 +591,7 @@ class Follower:
 
 
 ONE_DOOR = pytest.mark.parametrize(
-    "stream",
+    "follow",
     [door if door == "native" else pytest.param(door, marks=pytest.mark.long) for door in DOORS],
     indirect=True,
 )

@@ -14,11 +14,9 @@ Rules:
 
 from __future__ import annotations
 
-import functools
 import json
-import logging
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +24,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from fuse_stream.errors import FuseError
 from fuse_stream.feed.changes import Piece
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
@@ -46,21 +43,20 @@ from fuse_stream.spark.block_scan import (
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.file_scan import Constant, is_local
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
 from fuse_stream.spark.jvm.micro_batches import (
     default_limit,
     newest_offset,
     next_offset,
     offset_of,
 )
-from fuse_stream.spark.jvm.proxies import Proxy, java_class, jvm_of, scala_object, scala_seq
+from fuse_stream.spark.jvm.proxies import java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.options import ReadOptions
 from fuse_stream.spark.source_description import describe_source
 from fuse_stream.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-
-_LOG = logging.getLogger(__name__)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
@@ -93,21 +89,7 @@ class Condition:
         self.expression = java_class(jvm_of(spark), "org.apache.spark.sql.functions").expr(where)
 
 
-def _shown(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the text of an error short: Spark shows it to the user, with all lines of its trace."""
-
-    @functools.wraps(method)
-    def call(source: StreamSource, *arguments: Any) -> Any:
-        try:
-            return method(source, *arguments)
-        except FuseError as error:
-            _LOG.debug("the stream ends", exc_info=True)
-            raise error.with_traceback(None) from None
-
-    return call
-
-
-class StreamSource(Proxy):
+class StreamSource(SpeakingProxy):
     """The source of a streaming DataFrame."""
 
     def __init__(
@@ -125,7 +107,8 @@ class StreamSource(Proxy):
         """
         self.options = options
         self._spark = spark
-        self._jvm = jvm_of(spark)
+        self.jvm = jvm_of(spark)
+        let_errors_through(spark)
         self._schema = schema
         self._condition = condition
         is_filtered = options.where is not None
@@ -144,7 +127,6 @@ class StreamSource(Proxy):
     def getOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
         raise NotImplementedError("Spark calls latestOffset")
 
-    @_shown
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         run = self._run()
         if not run.has_planned and self._is_committed():
@@ -154,7 +136,6 @@ class StreamSource(Proxy):
         batch = run.reader.plan(first, json.loads(end.json()))
         return self._nothing() if batch is None else self._rows(run, batch)
 
-    @_shown
     def commit(self, end: Any) -> None:
         self._run().reader.commit(json.loads(end.json()))
 
@@ -165,25 +146,21 @@ class StreamSource(Proxy):
         return None
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802
-        return offset_of(self._jvm, json.loads(text))
+        return offset_of(self.jvm, json.loads(text))
 
     # ---- SupportsAdmissionControl, SupportsTriggerAvailableNow
 
-    @_shown
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        return default_limit(self._jvm, self._run().reader)
+        return default_limit(self.jvm, self._run().reader)
 
-    @_shown
     def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
         run = self._run()
         run.has_planned = True
-        return next_offset(self._jvm, run.reader, start, limit)
+        return next_offset(self.jvm, run.reader, start, limit)
 
-    @_shown
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        return newest_offset(self._jvm, self._run().reader)
+        return newest_offset(self.jvm, self._run().reader)
 
-    @_shown
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._run().reader.prepareForTriggerAvailableNow()
 
@@ -217,7 +194,7 @@ class StreamSource(Proxy):
         """True if the query's last batch was committed, so that no batch is to be run again."""
         session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
         queries = session.sharedState().activeStreamingQueries()
-        execution = queries.get(self._jvm.java.util.UUID.fromString(self._query_id()))
+        execution = queries.get(self.jvm.java.util.UUID.fromString(self._query_id()))
         planned, committed = (
             log.getLatestBatchId() for log in (execution.offsetLog(), execution.commitLog())
         )
@@ -263,9 +240,9 @@ class StreamSource(Proxy):
         )
         rows = scan_blocks(self._spark, session, scan)
         if self._condition is not None:
-            filtered = in_session(self._jvm, self._condition.session, rows)
+            filtered = in_session(self.jvm, self._condition.session, rows)
             filtered = filtered.filter(self._condition.expression)
-            rows = in_session(self._jvm, session, filtered)
+            rows = in_session(self.jvm, session, filtered)
         return rows.select(self._columns_from(schema))
 
     def _columns_from(self, schema: Schema) -> Any:
@@ -277,12 +254,12 @@ class StreamSource(Proxy):
             if field.name in have and have[field.name] != field.dataType
         )
         if widened not in self._columns:
-            columns = columns_of(self._jvm, self._schema.fieldNames())
+            columns = columns_of(self.jvm, self._schema.fieldNames())
             session: Any = self._spark._jsparkSession  # noqa: SLF001 - the same
             for name in widened:
                 to = session.parseDataType(self._schema[name].dataType.json())
                 columns[name] = columns[name].cast(to)
-            self._columns[widened] = scala_seq(self._jvm, without_ids(self._jvm, columns))
+            self._columns[widened] = scala_seq(self.jvm, without_ids(self.jvm, columns))
         return self._columns[widened]
 
     def _marks(self, piece: Piece) -> tuple[str | int, ...]:
