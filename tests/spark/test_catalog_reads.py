@@ -228,6 +228,15 @@ def test_versions_are_read_by_number_tag_branch_and_time(lake: Lake) -> None:
     lake.refuses("SELECT * FROM lake.t TIMESTAMP AS OF '2001-01-01'", "before the first snapshot")
 
 
+@pytest.mark.parametrize("table", ["lake.t", "lake.t.history"])
+def test_no_option_of_a_query_is_ignored(lake: Lake, table: str) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(5)")
+    lake.sql("CALL lake.system.create_branch('t', 'fix')")
+
+    lake.refuses(f"SELECT * FROM {table} WITH (branch = 'fix')", "InvalidInputError", "AS OF")
+    assert lake.sql("SELECT count(*) FROM lake.t WITH (versionAsOf = 0)") == [0]
+
+
 @pytest.mark.parametrize("first", [1, 3])
 def test_two_versions_in_one_query_are_two(lake: Lake, first: int) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id, 1 AS v FROM range(4)")

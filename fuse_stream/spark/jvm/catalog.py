@@ -17,13 +17,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders
 from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
 from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
 from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
+from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -125,7 +126,15 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         return self.createTable(ident, info)
 
     def alterTable(self, ident: Any, changes: Any) -> Any:  # noqa: N802
-        alter_table(self._found(ident).table, list(changes))
+        table = self._found(ident).table
+        try:
+            alter_table(table, list(changes))
+        except FuseError as error:
+            # What Spark makes of an IllegalArgumentException here is shown with its stack trace.
+            text = f"{type(error).__name__}: {error}"
+            raise ThrownInJavaError(
+                self.jvm.java.lang.UnsupportedOperationException(text)
+            ) from error
         return self._load(ident)
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
@@ -193,7 +202,9 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
     def _create(self, ident: Any, parts: Sequence[Any]) -> None:
         if self._find(ident) is not None:
             raise self.thrown("TableAlreadyExistsException", ident)
-        location = self.folders.location(namespace_of(ident.namespace()), ident.name())
+        namespace = namespace_of(ident.namespace())
+        self.folders.check_no_table_above(namespace)
+        location = self.folders.location(namespace, ident.name())
         create_table(location, read_description(location, parts))
 
     def _load(self, ident: Any) -> Any:

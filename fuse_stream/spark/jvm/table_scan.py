@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
@@ -41,6 +42,8 @@ from fuse_stream.table.handle import Table
 _SQL = "org.apache.spark.sql"
 _READ = f"{_SQL}.connector.read"
 _SOURCES = f"{_SQL}.execution.datasources"
+_OF_SPARK = frozenset({"versionasof", "timestampasof"})
+"""Options that Spark has taken for the snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +65,18 @@ class TableScanBuilder(SpeakingProxy):
         table: Table,
         snapshot: Snapshot,
         open_stream: Callable[[], SpeakingProxy],
+        options: Mapping[str, str],
     ) -> None:
-        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked."""
+        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked.
+
+        The options are those of the stream; a batch has none.
+        """
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table = table
         self._snapshot = snapshot
         self._open_stream = open_stream
+        self._options = options
         self._filters: list[Any] = []
         self._wanted: Any = None
 
@@ -101,8 +109,15 @@ class TableScanBuilder(SpeakingProxy):
         size = sum(block.byte_count for block in scan.blocks)
         rows = sum(block.live_rows for block in scan.blocks)
         share = size * sum(1 for _ in read.leaves()) // leaves
-        open_stream = self._open_stream
-        return TableScan(self.jvm, inner, scan, open_stream, row_count=rows, byte_count=share)
+        return TableScan(
+            self.jvm,
+            inner,
+            scan,
+            self._open_stream,
+            self._options,
+            row_count=rows,
+            byte_count=share,
+        )
 
     def _scan(self, scan: ChosenBlocks) -> Any:
         if self._snapshot.deletion_files:
@@ -126,6 +141,7 @@ class TableScan(SpeakingProxy):
         inner: Callable[[], Any],
         scan: ChosenBlocks,
         open_stream: Callable[[], SpeakingProxy],
+        options: Mapping[str, str],
         *,
         row_count: int,
         byte_count: int,
@@ -134,18 +150,20 @@ class TableScan(SpeakingProxy):
         self._inner = inner
         self._scan = scan
         self._open_stream = open_stream
+        self._options = options
         self._row_count = row_count
         self._byte_count = byte_count
 
     def readSchema(self) -> Any:  # noqa: N802
         # With the ids, Spark would write them into the user's files.
         text = spark_schema(self._scan.schema).json()
-        return java_class(self.jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
+        return java_class(self.jvm, f"{_SQL}.types.DataType").fromJson(text)
 
     def description(self) -> str:
         return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
+        check_batch_options(self._options)
         return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
@@ -185,6 +203,16 @@ class TableScan(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
+
+
+def check_batch_options(options: Mapping[str, str]) -> None:
+    """Raise InvalidInputError if a batch that names a table has options that it would ignore."""
+    if others := sorted(name for name in options if name.lower() not in _OF_SPARK):
+        raise InvalidInputError(
+            "a query that names a table has no such option: a version, a tag or a branch is read "
+            "by VERSION AS OF, a time by TIMESTAMP AS OF, and changes by CHANGES",
+            options=others,
+        )
 
 
 class _TableBatch(SpeakingProxy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,12 +11,15 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, jvm_of
 from fuse_stream.spark.jvm.stream_by_name import streaming_write
+from fuse_stream.spark.options import WriteOptions, location_options, parse_write_options
 from fuse_stream.spark.write import write
 from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _WRITE = f"{_CONNECTOR}.write"
-_TEXTS = ("message", "author")
+_OPTIONS = ("appId", "author", "batchId", "branch", "message", "writer")
+"""Of `format("fuse")`; the others are about creating the table, or are the catalog's."""
 
 
 class TableWriteBuilder(SpeakingProxy):
@@ -65,7 +68,8 @@ class _TableWrite(SpeakingProxy):
         self._mode = mode
 
     def toInsertableRelation(self) -> Any:  # noqa: N802
-        return _Insertable(self._spark, self._table, write_options(self._info), self._mode)
+        options = write_options(self._table.location, self._info)
+        return _Insertable(self._spark, options, self._mode)
 
     def description(self) -> str:
         return f"fuse {self._mode}"
@@ -91,32 +95,47 @@ class _TableWrite(SpeakingProxy):
 
 
 class _Insertable(SpeakingProxy):
-    def __init__(
-        self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
-    ) -> None:
+    def __init__(self, spark: SparkSession, options: WriteOptions, mode: str) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._table = table
         self._options = options
         self._mode = mode
 
     def insert(self, rows: Any, _overwrite: bool) -> None:  # noqa: FBT001 - Spark's
-        location = self._table.location
+        options = self._options
         write(
             DataFrame(rows, self._spark),
-            location.path,
+            options.location.path,
             mode=self._mode,
-            message=self._options.get("message", ""),
-            author=self._options.get("author", ""),
-            storage_options=location.storage_options,
-            unsafe_single_writer=location.unsafe_single_writer,
+            branch=options.location.branch,
+            app_id=options.app_id,
+            batch_id=options.batch_id,
+            writer=options.writer,
+            message=options.message,
+            author=options.author,
+            storage_options=options.location.storage_options,
+            unsafe_single_writer=options.location.unsafe_single_writer,
         )
 
     class Java:
         implements = ("org.apache.spark.sql.sources.InsertableRelation",)
 
 
-def write_options(info: Any) -> dict[str, str]:
-    """Return the options of a write that the log shows."""
-    options = info.options()
-    return {name: options.get(name) for name in _TEXTS if options.containsKey(name)}
+def write_options(location: TableLocation, info: Any) -> WriteOptions:
+    """Return the options of a write to a table, which are among those of `format("fuse")`.
+
+    Raises:
+        InvalidInputError: an option is unknown, or has no meaning here.
+    """
+    given = dict(info.options().asCaseSensitiveMap())
+    parsed = parse_write_options({**location_options(location), **given}, streaming=False)
+    known = {option.lower() for option in _OPTIONS}
+    if others := sorted(name for name in given if name.lower() not in known):
+        raise InvalidInputError(
+            "this option has no meaning where a table is written by its name: leave it out, or use "
+            "fuse.write",
+            options=others,
+            known=list(_OPTIONS),
+        )
+    chosen = dataclasses.replace(location, branch=parsed.location.branch)
+    return dataclasses.replace(parsed, location=chosen)

@@ -119,14 +119,15 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsRead, SupportsWrite
 
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        given = dict(options.asCaseSensitiveMap())
         stream = partial(
             open_append_stream,
             self.spark,
             self.loaded.table.location,
             self.loaded.snapshot.schema.visible,
-            dict(options.asCaseSensitiveMap()),
+            given,
         )
-        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream)
+        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream, given)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
         return TableWriteBuilder(self.spark, self.loaded.table, info)
