@@ -76,6 +76,7 @@ def test_create_table_again_is_refused_unless_it_says_if_not_exists(lake: Lake) 
     [
         ("CREATE TABLE lake.t (a INT, b INT) PARTITIONED BY (b)", "CLUSTER BY"),
         ("CREATE TABLE lake.t (a INT, b INT) PARTITIONED BY (bucket(4, b))", "CLUSTER BY"),
+        ("CREATE TABLE lake.t (a INT, b DATE) PARTITIONED BY (days(b))", "CLUSTER BY"),
         ("CREATE TABLE lake.t (a INT) LOCATION '/elsewhere'", "leave LOCATION out"),
         ("CREATE TABLE lake.t (a INT) USING orc", "USING fuse"),
         ("CREATE TABLE lake.t (a INT COMMENT 'x')", "comments"),
