@@ -176,6 +176,32 @@ def test_a_cached_table_shows_each_new_version(lake: Lake) -> None:
     assert lake.sql("SELECT count(*) FROM lake.t") == [8]
 
 
+@pytest.mark.parametrize("hides", [False, True], ids=["whole", "with hidden rows"])
+def test_a_cached_table_is_read_from_memory_and_shows_what_the_session_writes(
+    lake: Lake, *, hides: bool
+) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(10)")
+    if hides:
+        lake.sql("DELETE FROM lake.t WHERE id = 9")
+    lake.sql("CACHE TABLE lake.t")
+    rows = 10 - hides
+
+    def is_cached(statement: str) -> bool:
+        (plan,) = lake.sql(f"EXPLAIN {statement}")
+        return "InMemoryRelation" in plan
+
+    assert is_cached("SELECT sum(id) FROM lake.t WHERE id > 3")
+    assert not is_cached("SELECT * FROM lake.t VERSION AS OF 0")
+    Table.open(lake.root / "t").append(pa.table({"id": [10]}))  # of this, Spark hears nothing
+    lake.sql("REFRESH TABLE lake.t")
+    assert lake.sql("SELECT count(*) FROM lake.t") == [rows + 1]
+    lake.sql("INSERT INTO lake.t VALUES (11)")
+    assert lake.sql("SELECT count(*), max(id) FROM lake.t") == [(rows + 2, 11)]
+    assert lake.sql("SELECT count(*) FROM lake.t VERSION AS OF 1") == [10]
+    lake.sql("DELETE FROM lake.t WHERE id = 10")
+    assert lake.sql("SELECT count(*), max(id) FROM lake.t") == [(rows + 1, 11)]
+
+
 def test_names_are_found_with_table_and_catalog(lake: Lake) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(5)")
     queries = ["SELECT t.id FROM lake.t", "SELECT lake.t.id FROM lake.t", "SELECT ID FROM lake.t"]

@@ -296,4 +296,5 @@ def test_few_examples_are_left_out() -> None:
             "docs/operations.md",
             "tests/erasure/test_example.py runs it, where hours pass at once",
         ),
+        ("docs/sql.md", "tests/spark/test_sql_server.py runs such a client beside a server"),
     ]

@@ -57,6 +57,23 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         self.folders = folders
         self._views = SnapshotViews(spark, self, name)
 
+    def toString(self) -> str:  # noqa: N802 - Java's name
+        return f"FuseCatalog of {self.folders.root.path}"
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        root = self.folders.root
+        options = sorted(map(repr, root.storage_options.items()))  # kept out of every text
+        of = (root.path, root.unsafe_single_writer, self.folders.default, *options)
+        return hash(of) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy: what it says comes from its Python object.
+        return (
+            other is not None
+            and bool(other.toString() == self.toString())
+            and bool(other.hashCode() == self.hashCode())
+        )
+
     # ---- CatalogPlugin
 
     def initialize(self, _name: str, _options: Any) -> None:

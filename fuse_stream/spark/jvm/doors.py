@@ -15,6 +15,7 @@ from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWor
 from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
+from fuse_stream.spark.jvm.session_catalogs import session_catalogs
 from fuse_stream.spark.jvm.table_scan import (
     ChosenBlocks,
     TableScan,
@@ -82,6 +83,10 @@ def _find_interfaces(spark: SparkSession) -> None:
             loader.loadClass(name)
 
 
+def _find_catalogs(spark: SparkSession) -> None:
+    session_catalogs(spark).size()
+
+
 def _scan_no_block(spark: SparkSession) -> None:
     column = Column(id=1, name="x", type="long")
     schema = Schema(id=0, last_column_id=1, columns=(column,))
@@ -102,6 +107,7 @@ def _plan_no_file(spark: SparkSession) -> None:
 
 CHECKS: dict[str, Callable[[SparkSession], None]] = {
     "an interface of a catalog": _find_interfaces,
+    "the list of catalogs": _find_catalogs,
     "a scan of Parquet files": _scan_no_block,
     "a partition of Parquet files": _plan_no_file,
 }

@@ -3,7 +3,8 @@
 Rules:
 - A proxy inherits no default method of Java: it has every method of its interfaces.
 - No proxy reaches an executor: what is sent to tasks is made of Spark's own classes.
-- Two proxies are equal if they are one object. With another rule, Spark took two streams for one.
+- Two proxies are equal if they are one object, unless their class says otherwise. With another
+  rule, Spark took two streams for one. The other one in `equals` is always an object of Java.
 """
 
 from __future__ import annotations

@@ -52,7 +52,15 @@ class FuseTable(SpeakingProxy):
         self.loaded = loaded
 
     def toString(self) -> str:  # noqa: N802 - Java's name
-        return self.loaded.name
+        return f"{self.loaded.name} {self.loaded.snapshot.snapshot_id}"
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        return hash(self.toString()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        """Compare names and snapshots: by them Spark finds what CACHE TABLE has kept."""
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self.toString())
 
     # ---- Table
 
