@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,8 +19,8 @@ from fuse_stream.spark.jvm.file_scan import ROW_INDEX
 from fuse_stream.spark.jvm.java_classes import new_instance
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
-from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of
-from fuse_stream.spark.jvm.row_scan import BLOCK, BlockNumbers, RowScanBuilder
+from fuse_stream.spark.jvm.proxies import java_array, jvm_of
+from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource, references
 from fuse_stream.spark.jvm.table_write import write_options
 from fuse_stream.spark.jvm.task_functions import returned_rows, writer_factory
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
@@ -34,12 +34,12 @@ _WRITE = f"{_CONNECTOR}.write"
 class DeltaOperation(SpeakingProxy):
     """One statement."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded, command: Any) -> None:
+    def __init__(self, spark: SparkSession, source: RowSource, command: Any) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._loaded = loaded
+        self._source = source
+        self._loaded = source.loaded
         self._command = command
-        self._numbers = BlockNumbers()
 
     def description(self) -> str:
         return f"fuse {str(self._command.toString()).lower()}"
@@ -49,7 +49,7 @@ class DeltaOperation(SpeakingProxy):
 
     def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802 - Spark's names, here and below
         check_may_change(self._loaded.snapshot)
-        return RowScanBuilder(self._spark, self._loaded, self._numbers)
+        return RowScanBuilder(self._spark, self._source, has_positions=True)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
         return _DeltaWrite(
@@ -57,7 +57,7 @@ class DeltaOperation(SpeakingProxy):
             self._loaded,
             Operation(str(self._command.toString()).lower()),
             info,
-            self._numbers.block_of,
+            self._source.numbers.block_of,
         )
 
     def rowId(self) -> Any:  # noqa: N802
@@ -184,12 +184,6 @@ class _DeltaWrite(SpeakingProxy):
             f"{_WRITE}.DeltaWrite",
             f"{_WRITE}.DeltaBatchWrite",
         )
-
-
-def references(jvm: Any, names: Sequence[str]) -> Any:
-    """Return columns as Spark's connectors name them."""
-    column = java_class(jvm, f"{_CONNECTOR}.expressions.FieldReference").column
-    return java_array(jvm, f"{_CONNECTOR}.expressions.NamedReference", map(column, names))
 
 
 def fields_of(schema: Any) -> spark_types.StructType:

@@ -1,9 +1,10 @@
 """Statements that change rows, by whole blocks: tasks write all of their rows anew.
 
-No task can say which row became which. So the rows before and after are compared, and the commit
-has only those that differ: it hides the old ones, and adds the new ones. The feed and the size of
-the table are as after the same statement by `row_deltas`. Of an UPDATE all rows that differ are
-updates; of a MERGE they are deletes and inserts.
+Tasks without classes of the package cannot say which row became which. So they write Parquet files
+beside the table, by Spark's own writer; the driver compares the rows before and after, and the
+commit has only those that differ: it hides the old ones, and adds the new ones. So the table and
+its feed are as after the same statement by `row_deltas`, but a MERGE has no updates: an updated row
+is a delete and an insert.
 
 Rules:
 - What the statement asks of the rows rules out blocks, but no row of the others: the statement
@@ -13,52 +14,59 @@ Rules:
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from fuse_stream.commit.plan import Intent, Staged, check_may_change
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import resolve
-from fuse_stream.format.properties import block_target
+from fuse_stream.format.layout import staged_prefix
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.reading.scan import Selection
-from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
-from fuse_stream.spark.compared_rows import find_changes
+from fuse_stream.spark.block_scan import session_like
+from fuse_stream.spark.compared_rows import StagedFiles, find_changes
+from fuse_stream.spark.jvm.file_scan import hadoop_name
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
-from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
-from fuse_stream.spark.jvm.proxies import java_array, jvm_of, scala_seq
-from fuse_stream.spark.jvm.row_deltas import fields_of, references
-from fuse_stream.spark.jvm.table_scan import (
-    ChosenBlocks,
-    TableScan,
-    narrowed,
-    parquet_scan,
-    portable_scan,
+from fuse_stream.spark.jvm.loaded_table import hidden_schema
+from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_seq
+from fuse_stream.spark.jvm.row_deltas import fields_of
+from fuse_stream.spark.jvm.row_scan import (
+    BLOCK,
+    GroupScan,
+    RowScanBuilder,
+    RowSource,
+    references,
 )
 from fuse_stream.spark.jvm.table_write import write_options
-from fuse_stream.spark.jvm.task_functions import returned_rows, writer_factory
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
-from fuse_stream.spark.task_writer import TaskWriter, collected
 from fuse_stream.spark.types import columns_of_spark
-from fuse_stream.spark.where import read_filters
 
 _SQL = "org.apache.spark.sql"
 _CONNECTOR = f"{_SQL}.connector"
 _WRITE = f"{_CONNECTOR}.write"
+_SOURCES = f"{_SQL}.execution.datasources"
+_WRITER_SETTINGS = {
+    # Arrow reads what these settings write without losing anything.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.compression.codec": "snappy",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.sources.commitProtocolClass": (f"{_SOURCES}.SQLHadoopMapReduceCommitProtocol"),
+}
 
 
 class GroupOperation(SpeakingProxy):
     """One statement."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded, command: Any) -> None:
+    def __init__(self, spark: SparkSession, source: RowSource, command: Any) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._loaded = loaded
+        self._source = source
         self._command = command
-        self._read: dict[str, BlockFile] = {}
-        """The blocks that the statement reads, by id."""
+        self._scan: GroupScan | None = None
 
     def description(self) -> str:
         return f"fuse {str(self._command.toString()).lower()}"
@@ -67,7 +75,7 @@ class GroupOperation(SpeakingProxy):
         return self._command
 
     def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802 - Spark's names, here and below
-        snapshot = self._loaded.snapshot
+        snapshot = self._source.loaded.snapshot
         check_may_change(snapshot)
         if hidden := hidden_schema(snapshot.schema).names():
             raise InvalidInputError(
@@ -75,78 +83,26 @@ class GroupOperation(SpeakingProxy):
                 "fuse.merge, fuse.update or fuse.delete",
                 columns=list(hidden),
             )
-        return _GroupScanBuilder(self._spark, self._loaded, self._read)
+        return RowScanBuilder(self._spark, self._source, make=self._made)
+
+    def _made(self, *arguments: Any) -> GroupScan:
+        self._scan = GroupScan(*arguments)
+        return self._scan
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
         operation = Operation(str(self._command.toString()).lower())
-        return _GroupWrite(self._spark, self._loaded, operation, info, self._read)
+        return _GroupWrite(self._spark, self._source, operation, info, self._read)
+
+    def _read(self) -> list[str]:
+        """Return the ids of the blocks that were read."""
+        assert self._scan is not None  # Spark reads before it writes
+        return [block.block_id for block in self._scan.blocks]
 
     def requiredMetadataAttributes(self) -> Any:  # noqa: N802
-        return references(self.jvm, ())
+        return references(self.jvm, (BLOCK,))
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperation",)
-
-
-class _GroupScanBuilder(SpeakingProxy):
-    def __init__(self, spark: SparkSession, loaded: Loaded, read: dict[str, BlockFile]) -> None:
-        self._spark = spark
-        self.jvm = jvm_of(spark)
-        self._loaded = loaded
-        self._read = read
-        self._filters: list[Any] = []
-        self._wanted: Any = None
-
-    def pushFilters(self, filters: Any) -> Any:  # noqa: N802
-        self._filters = [filters.apply(at) for at in range(filters.size())]
-        return filters
-
-    def pushedFilters(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.expressions.filter.Predicate", ())
-
-    def pruneColumns(self, wanted: Any) -> None:  # noqa: N802
-        self._wanted = wanted
-
-    def build(self) -> Any:
-        snapshot, table = self._loaded.snapshot, self._loaded.table
-        schema = snapshot.schema
-        wanted = schema if self._wanted is None else narrowed(schema, self._wanted)
-        # `format("fuse")`, which leaves hidden rows out, reads all blocks.
-        hides = bool(snapshot.deletion_files)
-        selection = Selection(
-            schema=schema,
-            read=schema,
-            predicate=None if hides else read_filters(scala_seq(self.jvm, self._filters), schema),
-        )
-        blocks = tuple(SnapshotBlocks(table.metadata, snapshot, selection).matching(None))
-        self._read.update((block.block_id, block) for block in blocks)
-        chosen = ChosenBlocks(schema=wanted, blocks=blocks, options={})
-
-        @cache
-        def inner() -> Any:
-            if hides:
-                return portable_scan(self._spark, table, snapshot, wanted)
-            return parquet_scan(self._spark, chosen, ())
-
-        return TableScan(
-            self.jvm,
-            inner,
-            chosen,
-            _no_stream,
-            row_count=sum(block.live_rows for block in blocks),
-            byte_count=sum(block.byte_count for block in blocks),
-        )
-
-    class Java:
-        implements = (
-            f"{_CONNECTOR}.read.ScanBuilder",
-            f"{_CONNECTOR}.read.SupportsPushDownRequiredColumns",
-            f"{_SQL}.internal.connector.SupportsPushDownCatalystFilters",
-        )
-
-
-def _no_stream() -> SpeakingProxy:
-    raise NotImplementedError("a statement that changes rows reads no stream")
 
 
 class _GroupWrite(SpeakingProxy):
@@ -155,29 +111,29 @@ class _GroupWrite(SpeakingProxy):
     def __init__(
         self,
         spark: SparkSession,
-        loaded: Loaded,
+        source: RowSource,
         operation: Operation,
         info: Any,
-        read: dict[str, BlockFile],
+        read: Callable[[], list[str]],
     ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._table, self._head = loaded.table, loaded.snapshot
+        self._table, self._head = source.loaded.table, source.loaded.snapshot
         self._operation = operation
         self._info = info
         self._read = read
-        head = loaded.snapshot
-        schema, columns = resolve(
-            head.schema, columns_of_spark(fields_of(info.schema())), case_sensitive=True
-        )
+        metadata = self._table.metadata
+        row = fields_of(info.schema())
+        schema, columns = resolve(self._head.schema, columns_of_spark(row), case_sensitive=True)
         self._schema = schema
-        self._writer = TaskWriter(
-            store=loaded.table.metadata.store,
-            schema=schema,
+        self._staged = StagedFiles(
+            store=metadata.store,
+            prefix=staged_prefix(metadata.clock.new_id()),
             columns=columns,
-            cluster_key=head.cluster_key,
-            target=block_target(head.properties),
+            schema=schema,
         )
+        self._files: Any = None
+        """Spark's own write of the files."""
 
     # ---- WriteBuilder, Write
 
@@ -188,7 +144,38 @@ class _GroupWrite(SpeakingProxy):
         return f"fuse {self._operation}"
 
     def toBatch(self) -> _GroupWrite:  # noqa: N802
+        self._files = self._file_write()
         return self
+
+    def _file_write(self) -> Any:
+        jvm = self.jvm
+        writer = session_like(self._spark, _WRITER_SETTINGS)
+        # By their place: names may be such as Parquet's writer refuses.
+        row = fields_of(self._info.schema())
+        named = StructType(
+            [StructField(f"c{at}", field.dataType) for at, field in enumerate(row.fields)]
+        )
+        fields = writer.parseDataType(named.json())
+        options = java_class(jvm, f"{_SQL}.util.CaseInsensitiveStringMap").empty()
+        table = java_class(jvm, f"{_SOURCES}.v2.parquet.ParquetTable")(
+            "staged rows",
+            writer,
+            options,
+            scala_seq(jvm, [hadoop_name(self._staged.location)]),
+            jvm.scala.Some(fields),
+            java_class(jvm, "java.lang.Class").forName(f"{_SOURCES}.parquet.ParquetFileFormat"),
+        )
+        nothing = jvm.java.util.Optional.empty()
+        info = java_class(jvm, f"{_WRITE}.LogicalWriteInfoImpl")(
+            self._info.queryId(), fields, options, nothing, nothing
+        )
+        sessions = java_class(jvm, f"{_SQL}.classic.SparkSession")
+        active = sessions.active()
+        sessions.setActiveSession(writer)  # Spark takes the settings of this one
+        try:
+            return table.newWriteBuilder(info).build().toBatch()
+        finally:
+            sessions.setActiveSession(active)
 
     def buildForBatch(self) -> Any:  # noqa: N802
         return self
@@ -207,29 +194,31 @@ class _GroupWrite(SpeakingProxy):
 
     # ---- BatchWrite
 
-    def createBatchWriterFactory(self, _info: Any) -> Any:  # noqa: N802
-        return writer_factory(self._spark, self._writer.map_in_arrow, self._info.schema())
+    def createBatchWriterFactory(self, info: Any) -> Any:  # noqa: N802
+        return self._files.createBatchWriterFactory(info)
 
     def useCommitCoordinator(self) -> bool:  # noqa: N802
-        return False  # of several attempts of a task, Spark takes one message
+        return bool(self._files.useCommitCoordinator())
 
     def onDataWriterCommit(self, message: Any) -> None:  # noqa: N802
-        """Do nothing: `commit` gets all messages."""
+        self._files.onDataWriterCommit(message)
 
     def commit(self, messages: Any, *_summary: Any) -> None:
-        metadata = self._table.metadata
+        self._files.commit(messages)
 
         def stage(head: Snapshot) -> Staged:
-            written = self._writer.gather([collected(returned_rows(messages))])
-            found = find_changes(metadata, head, self._read, written, self._schema)
+            metadata = self._table.metadata
+            found = find_changes(metadata, head, self._read(), self._staged)
             staged, _ = stage_changes(metadata, head, self._schema, found, self._operation)
             return staged
 
         intent = Intent(operation=self._operation, **write_options(self._info))
         commit_read(self._table, self._head, intent, stage)
+        self._staged.delete()
 
     def abort(self, messages: Any) -> None:
-        """Do nothing: vacuum deletes blocks that no commit names."""
+        self._files.abort(messages)
+        self._staged.delete()
 
     class Java:
         implements = (

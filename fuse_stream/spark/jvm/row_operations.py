@@ -21,6 +21,7 @@ from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.row_deltas import DeltaOperation
 from fuse_stream.spark.jvm.row_groups import GroupOperation
+from fuse_stream.spark.jvm.row_scan import BlockNumbers, RowSource
 
 _WRITE = "org.apache.spark.sql.connector.write"
 REWRITES = "spark.fuse.rewriteBlocks"
@@ -30,17 +31,22 @@ REWRITES = "spark.fuse.rewriteBlocks"
 class RowOperationBuilder(SpeakingProxy):
     """Makes the operation of one statement."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded, info: Any) -> None:
+    def __init__(self, spark: SparkSession, source: RowSource, info: Any) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._loaded = loaded
+        self._source = source
         self._command = info.command()
 
     def build(self) -> SpeakingProxy:
-        rewrites = str(self._spark.conf.get(REWRITES, "false")).lower() == "true"
-        if rewrites or find_classes_problem(self._spark) is not None:
-            return GroupOperation(self._spark, self._loaded, self._command)
-        return DeltaOperation(self._spark, self._loaded, self._command)
+        kind = DeltaOperation if self._source.has_classes else GroupOperation
+        return kind(self._spark, self._source, self._command)
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperationBuilder",)
+
+
+def row_source(spark: SparkSession, loaded: Loaded) -> RowSource:
+    """Return what the scans of a statement read of a table that it changes."""
+    rewrites = str(spark.conf.get(REWRITES, "false")).lower() == "true"
+    has_classes = not rewrites and find_classes_problem(spark) is None
+    return RowSource(loaded=loaded, numbers=BlockNumbers(), has_classes=has_classes)

@@ -1,35 +1,41 @@
-"""The scan of a statement that changes rows: where each row is comes with the row.
+"""The scans of a statement that changes rows: where each row is comes with the row.
 
 Rules:
 - What the statement asks of the rows rules blocks out. Spark evaluates all of it for the rows.
 - A hidden row is not read: Spark would take it for a row of the table. If some of the blocks hide
-  rows, the rows of all of them are read one by one, and a class of the package, in tasks, passes
-  the hidden ones over.
+  rows, the rows of all of them are read one by one, and a class of Java in the tasks passes the
+  hidden ones over. Without that class Python workers read the blocks.
 - A block has the same number in all scans of a statement.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.objects.snapshot_blocks import iter_named
 from fuse_stream.reading.scan import Selection
+from fuse_stream.reading.tasks import without_statistics
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX, Constant, ScannedFile
 from fuse_stream.spark.jvm.java_classes import new_instance
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.planned_scan import READ, ScanColumns, ScanWork, WorkReader
-from fuse_stream.spark.jvm.proxies import java_array, java_longs, jvm_of, scala_seq
+from fuse_stream.spark.jvm.proxies import java_array, java_class, java_longs, jvm_of, scala_seq
 from fuse_stream.spark.jvm.table_scan import Statistics
+from fuse_stream.spark.shown_rows import ShownRows
+from fuse_stream.spark.task_source import TaskWork
 from fuse_stream.spark.where import read_filters
 
 _SQL = "org.apache.spark.sql"
+_CONNECTOR = f"{_SQL}.connector"
 BLOCK = "_fuse_block"
 """The column with the number of a row's block. The row's position in the block is `ROW_INDEX`."""
 
@@ -48,24 +54,39 @@ class BlockNumbers:
             self._ids.append(block_id)
         return self._numbers[block_id]
 
-    def block_of(self, number: str) -> str:
+    def block_of(self, number: int | str) -> str:
         """Return the id of the block with a number."""
         return self._ids[int(number)]
 
-    def __len__(self) -> int:
-        return len(self._ids)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSource:
+    """What the scans of one statement read."""
+
+    loaded: Loaded
+    numbers: BlockNumbers
+    has_classes: bool
+    """True if tasks can run the package's classes of Java."""
 
 
 class RowScanBuilder(SpeakingProxy):
     """Collects what a statement reads of the rows that it may change."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded, numbers: BlockNumbers) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: RowSource,
+        *,
+        has_positions: bool = False,
+        make: Callable[..., RowScan] | None = None,
+    ) -> None:
+        """Build a scan; `has_positions` adds the positions of rows, `make` makes another scan."""
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._loaded = loaded
-        self._numbers = numbers
+        self._source = source
         self._filters: list[Any] = []
-        schema = loaded.snapshot.schema
+        self._make = make or RowScan
+        schema = source.loaded.snapshot.schema
         if ROW_INDEX in schema.names():
             raise InvalidInputError(
                 "Spark's Parquet reader fills a column of this name itself, so no statement can "
@@ -74,6 +95,7 @@ class RowScanBuilder(SpeakingProxy):
             )
         constants = (Constant(name=BLOCK, type="long"),)
         self._columns = ScanColumns(schema=schema, has_row_index=True, constants=constants)
+        self._always = {BLOCK, ROW_INDEX} if has_positions else {BLOCK}
         self._wanted = self._columns
 
     def pushFilters(self, filters: Any) -> Any:  # noqa: N802 - Spark's names, here and below
@@ -81,31 +103,25 @@ class RowScanBuilder(SpeakingProxy):
         return filters  # Spark evaluates all of them for the rows
 
     def pushedFilters(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_SQL}.connector.expressions.filter.Predicate", ())
+        return java_array(self.jvm, f"{_CONNECTOR}.expressions.filter.Predicate", ())
 
     def pruneColumns(self, wanted: Any) -> None:  # noqa: N802
-        # The places are read anyway: hidden rows are found by them.
-        self._wanted = self._columns.only((*wanted.fieldNames(), ROW_INDEX, BLOCK))
+        self._wanted = self._columns.only((*wanted.fieldNames(), *self._always))
 
-    def build(self) -> Any:
-        snapshot = self._loaded.snapshot
-        schema = snapshot.schema
+    def build(self) -> RowScan:
+        loaded = self._source.loaded
+        snapshot, schema = loaded.snapshot, loaded.snapshot.schema
         selection = Selection(
             schema=schema,
             read=schema,
             predicate=read_filters(scala_seq(self.jvm, self._filters), schema),
         )
-        blocks = SnapshotBlocks(self._loaded.table.metadata, snapshot, selection).matching(None)
-        leaves = sum(1 for _ in schema.leaves())
-        wanted = sum(1 for _ in self._wanted.schema.leaves())
-        return RowScan(
-            self._spark,
-            WorkReader(self._spark, self._columns, self._wanted),
-            blocks,
-            self._numbers,
-            byte_count=sum(block.byte_count for block in blocks) * wanted // leaves,
-            row_at=self._wanted.names().index(ROW_INDEX),
-        )
+        blocks = SnapshotBlocks(loaded.table.metadata, snapshot, selection).matching(None)
+        wanted = self._wanted
+        if any(block.hidden is not None for block in blocks) and self._source.has_classes:
+            wanted = dataclasses.replace(wanted, has_row_index=True)
+        reader = WorkReader(self._spark, self._columns, wanted)
+        return self._make(self._spark, reader, wanted, self._source, blocks)
 
     class Java:
         implements = (
@@ -122,19 +138,16 @@ class RowScan(SpeakingProxy):
         self,
         spark: SparkSession,
         reader: WorkReader,
+        columns: ScanColumns,
+        source: RowSource,
         blocks: Sequence[BlockFile],
-        numbers: BlockNumbers,
-        *,
-        byte_count: int,
-        row_at: int,
     ) -> None:
         self._spark = spark
         self.jvm = reader.jvm
         self._reader = reader
-        self._blocks = blocks
-        self._numbers = numbers
-        self._byte_count = byte_count
-        self._row_at = row_at
+        self._columns = columns
+        self._source = source
+        self.blocks = blocks
 
     # ---- Scan
 
@@ -142,7 +155,7 @@ class RowScan(SpeakingProxy):
         return self._reader.read_schema
 
     def description(self) -> str:
-        return f"fuse rows of {len(self._blocks)} blocks"
+        return f"fuse rows of {len(self.blocks)} blocks"
 
     def toBatch(self) -> RowScan:  # noqa: N802
         return self
@@ -154,20 +167,24 @@ class RowScan(SpeakingProxy):
         raise NotImplementedError("a statement that changes rows reads no stream")
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_SQL}.connector.metric.CustomMetric")
+        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomMetric")
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_SQL}.connector.metric.CustomTaskMetric")
+        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomTaskMetric")
 
     def columnarSupportMode(self) -> Any:  # noqa: N802
         return self._reader.by_partition()
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        rows = sum(block.live_rows for block in self._blocks)
-        return Statistics(self.jvm, self._byte_count, rows)
+        return Statistics(self.jvm, self._byte_count(), sum(b.live_rows for b in self.blocks))
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
-        return self.jvm.java.util.OptionalLong.of(self._byte_count)
+        return self.jvm.java.util.OptionalLong.of(self._byte_count())
+
+    def _byte_count(self) -> int:
+        wanted = sum(1 for _ in self._columns.schema.leaves())
+        leaves = sum(1 for _ in self._source.loaded.snapshot.schema.leaves())
+        return sum(block.byte_count for block in self.blocks) * wanted // leaves
 
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
@@ -175,37 +192,50 @@ class RowScan(SpeakingProxy):
     # ---- Batch
 
     def planInputPartitions(self) -> Any:  # noqa: N802
+        number_of = self._source.numbers.number_of
+        if self._hiding() and not self._source.has_classes:
+            return self._reader.plan(ScanWork(tasks=self._tasks()))
         files = [
             ScannedFile(
                 location=block.location,
                 byte_count=block.byte_count,
-                constants=(self._numbers.number_of(block.block_id),),
+                constants=(number_of(block.block_id),),
             )
-            for block in self._blocks
+            for block in self.blocks
         ]
         return self._reader.plan(ScanWork(files=files))
 
     def createReaderFactory(self) -> Any:  # noqa: N802
         rows = self._reader.factory()
-        hiding = [block for block in self._blocks if block.hidden is not None]
-        if not hiding:
+        hiding = self._hiding()
+        if not hiding or not self._source.has_classes:
             return rows
-        words = [block.hidden.words() for block in hiding if block.hidden is not None]
-        firsts = [0, *itertools.accumulate(map(len, words))]
-        for block in self._blocks:
-            self._numbers.number_of(block.block_id)
-        starts = np.full(len(self._numbers), -1)
-        for block, first in zip(hiding, firsts[:-1], strict=True):
-            starts[self._numbers.number_of(block.block_id)] = first
+        numbers = [self._source.numbers.number_of(block.block_id) for block in self.blocks]
+        words = {block.block_id: block.hidden.words() for block in hiding if block.hidden}
+        starts, first = np.full(max(numbers) + 1, -1), 0
+        for block, number in zip(self.blocks, numbers, strict=True):
+            if block.block_id in words:
+                starts[number] = first
+                first += len(words[block.block_id])
         context: Any = self._spark.sparkContext._jsc  # noqa: SLF001 - pyspark offers no public way
-        bits, places = (
+        sent = [
             context.broadcast(java_longs(self.jvm, numbers))
-            for numbers in (np.concatenate(words), starts)
-        )
-        # The constant is the last column.
-        block_at = len(self.readSchema().fieldNames()) - 1
-        return new_instance(
-            self._spark, "ShownRowsFactory", rows, bits, places, block_at, self._row_at
+            for numbers in (np.concatenate(list(words.values())), starts)
+        ]
+        names = self._columns.names()
+        places = names.index(BLOCK), names.index(ROW_INDEX)
+        return new_instance(self._spark, "ShownRowsFactory", rows, *sent, *places)
+
+    def _hiding(self) -> list[BlockFile]:
+        return [block for block in self.blocks if block.hidden is not None]
+
+    def _tasks(self) -> TaskWork:
+        loaded, number_of = self._source.loaded, self._source.numbers.number_of
+        ids = [block.block_id for block in self.blocks]
+        blocks = iter_named(loaded.table.metadata, loaded.snapshot, ids)
+        return TaskWork(
+            reader=ShownRows(loaded.table.metadata.store, self._columns.schema, BLOCK),
+            tasks=[(number_of(block.id), without_statistics(block)) for block in blocks],
         )
 
     def toString(self) -> str:  # noqa: N802
@@ -213,3 +243,39 @@ class RowScan(SpeakingProxy):
 
     class Java:
         implements = (f"{READ}.Scan", f"{READ}.Batch", f"{READ}.SupportsReportStatistics")
+
+
+class GroupScan(RowScan):
+    """A scan of blocks of which all rows are read, if any. Spark may rule out blocks before.
+
+    For that it looks first which blocks have a row that the statement may change.
+    """
+
+    def filterAttributes(self) -> Any:  # noqa: N802
+        return references(self.jvm, (BLOCK,))
+
+    def filter(self, predicates: Any) -> None:
+        for predicate in predicates:
+            if str(predicate.name()) != "IN":
+                continue
+            _, *values = predicate.children()
+            found = {self._source.numbers.block_of(int(value.value())) for value in values}
+            self.blocks = [block for block in self.blocks if block.block_id in found]
+
+    def pushedPredicates(self) -> Any:  # noqa: N802
+        return self._reader.nothing(f"{_CONNECTOR}.expressions.filter.Predicate")
+
+    def supportsIterativePushdown(self) -> bool:  # noqa: N802
+        return False
+
+    class Java:
+        implements = (
+            *RowScan.Java.implements,
+            f"{READ}.SupportsRuntimeV2Filtering",
+        )
+
+
+def references(jvm: Any, names: Sequence[str]) -> Any:
+    """Return columns as Spark's connectors name them."""
+    column = java_class(jvm, f"{_CONNECTOR}.expressions.FieldReference").column
+    return java_array(jvm, f"{_CONNECTOR}.expressions.NamedReference", map(column, names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,8 +21,8 @@ from fuse_stream.spark.jvm.proxies import (
     jvm_of,
     scala_seq,
 )
-from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
-from fuse_stream.spark.jvm.row_scan import BLOCK
+from fuse_stream.spark.jvm.row_operations import RowOperationBuilder, row_source
+from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource
 from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
 from fuse_stream.spark.jvm.table_write import TableWriteBuilder
@@ -44,6 +44,10 @@ class FuseTable(SpeakingProxy):
 
     def toString(self) -> str:  # noqa: N802 - Java's name
         return self.loaded.name
+
+    @cached_property
+    def _rows(self) -> RowSource:
+        return row_source(self.spark, self.loaded)
 
     # ---- Table
 
@@ -113,6 +117,8 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsRead, SupportsWrite
 
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        if self._is_for_write:
+            return RowScanBuilder(self.spark, self._rows)
         stream = partial(
             open_append_stream,
             self.spark,
@@ -128,7 +134,7 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsRowLevelOperations
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:  # noqa: N802
-        return RowOperationBuilder(self.spark, self.loaded, info)
+        return RowOperationBuilder(self.spark, self._rows, info)
 
     # ---- SupportsDeleteV2
 
