@@ -40,7 +40,7 @@ from fuse_stream.spark.change_writer import (
 )
 from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper, mean_row_bytes
 from fuse_stream.spark.read import FILE, ROW, read_with_places
-from fuse_stream.spark.staged_changes import stage_changes
+from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.task_writer import TaskWriter
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import reason_of
@@ -263,6 +263,24 @@ def commit_changes(
     )
 
 
+def commit_inserts(df: DataFrame, table: Table, read: Snapshot, intent: Intent) -> None:
+    """Commit the rows that a merge inserts, computed from the snapshot `read`.
+
+    Raises:
+        ConflictError: `read` is not the head any more; nothing was committed.
+        AmbiguousMergeError: rows of a table with a key would not be unique.
+        CommitStateUnknownError: the store failed; the commit may have landed.
+    """
+
+    def plan(_rows: DataFrame, _schema: Schema) -> DataFrame:
+        nowhere = lit(None).cast("string").alias(FILE), lit(None).cast("long").alias(ROW)
+        columns = (col(quoted(name)) for name in df.columns)
+        return df.select(lit(int(Kind.INSERT)).alias(KIND), *nowhere, *columns)
+
+    run = _Run(df.sparkSession, table, plan, intent, merge_schema=False)
+    commit_read(table, read, intent, run.stage_on)
+
+
 class _Run:
     """One run of a plan, for the head on which its changes are committed."""
 
@@ -286,7 +304,10 @@ class _Run:
         self._merge_schema = merge_schema
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
-        head, metadata = on.snapshot, self._table.metadata
+        return self.stage_on(on.snapshot)
+
+    def stage_on(self, head: Snapshot) -> Staged:
+        metadata = self._table.metadata
         check_may_change(head)
         changed = self._planned(head)
         fields = spark_types.StructType(changed.schema.fields[3:])

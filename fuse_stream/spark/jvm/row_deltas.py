@@ -123,6 +123,9 @@ class _DeltaWrite(SpeakingProxy):
     def description(self) -> str:
         return f"fuse {self._operation}"
 
+    def toString(self) -> str:  # noqa: N802
+        return self.description()
+
     def toBatch(self) -> _DeltaWrite:  # noqa: N802
         return self
 

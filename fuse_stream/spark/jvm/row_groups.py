@@ -143,6 +143,9 @@ class _GroupWrite(SpeakingProxy):
     def description(self) -> str:
         return f"fuse {self._operation}"
 
+    def toString(self) -> str:  # noqa: N802
+        return self.description()
+
     def toBatch(self) -> _GroupWrite:  # noqa: N802
         self._files = self._file_write()
         return self

@@ -148,6 +148,8 @@ class RowScan(SpeakingProxy):
         self._columns = columns
         self._source = source
         self.blocks = blocks
+        # Spark may take the factory of readers before it rules out blocks: how they are read stays.
+        self._leaves_out = any(block.hidden is not None for block in blocks)
 
     # ---- Scan
 
@@ -193,7 +195,7 @@ class RowScan(SpeakingProxy):
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         number_of = self._source.numbers.number_of
-        if self._hiding() and not self._source.has_classes:
+        if self._leaves_out and not self._source.has_classes:
             return self._reader.plan(ScanWork(tasks=self._tasks()))
         files = [
             ScannedFile(
@@ -207,11 +209,10 @@ class RowScan(SpeakingProxy):
 
     def createReaderFactory(self) -> Any:  # noqa: N802
         rows = self._reader.factory()
-        hiding = self._hiding()
-        if not hiding or not self._source.has_classes:
+        if not self._leaves_out or not self._source.has_classes:
             return rows
         numbers = [self._source.numbers.number_of(block.block_id) for block in self.blocks]
-        words = {block.block_id: block.hidden.words() for block in hiding if block.hidden}
+        words = {block.block_id: block.hidden.words() for block in self.blocks if block.hidden}
         starts, first = np.full(max(numbers) + 1, -1), 0
         for block, number in zip(self.blocks, numbers, strict=True):
             if block.block_id in words:
@@ -225,9 +226,6 @@ class RowScan(SpeakingProxy):
         names = self._columns.names()
         places = names.index(BLOCK), names.index(ROW_INDEX)
         return new_instance(self._spark, "ShownRowsFactory", rows, *sent, *places)
-
-    def _hiding(self) -> list[BlockFile]:
-        return [block for block in self.blocks if block.hidden is not None]
 
     def _tasks(self) -> TaskWork:
         loaded, number_of = self._source.loaded, self._source.numbers.number_of

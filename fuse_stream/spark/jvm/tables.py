@@ -92,6 +92,7 @@ class FuseTable(SpeakingProxy):
             known.STREAMING_WRITE,
             known.V1_BATCH_WRITE,
             known.TRUNCATE,
+            known.AUTOMATIC_SCHEMA_EVOLUTION,
             known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
         )
         return java_set(self.jvm, able)
@@ -129,7 +130,7 @@ class FuseTable(SpeakingProxy):
         return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        return TableWriteBuilder(self.spark, self.loaded.table, info)
+        return TableWriteBuilder(self.spark, self.loaded, info)
 
     # ---- SupportsRowLevelOperations
 
