@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fuse_stream.format.positions import Positions, to_numpy
-from fuse_stream.spark.jvm.proxies import scala_seq
+from fuse_stream.spark.jvm.proxies import java_longs, scala_seq
 from fuse_stream.spark.types import quoted, unused_name
 
 WORD_BITS = 64
@@ -122,9 +122,7 @@ def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:
 
 def _array(jvm: Any, numbers: np.ndarray) -> Any:
     """Return a constant column that is an array of longs, without nulls."""
-    buffer = jvm.java.nio.ByteBuffer.wrap(numbers.astype(">i8").tobytes())
-    array = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Long.TYPE, len(numbers))
-    buffer.asLongBuffer().get(array)
+    array = java_longs(jvm, numbers)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     # Not Spark's usual array: that one is boxed, and the texts of plans would show each number.
     data = expressions.UnsafeArrayData.fromPrimitiveArray(array)

@@ -25,6 +25,7 @@ from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
 from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
 from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
+from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -36,7 +37,7 @@ from fuse_stream.spark.jvm.proxies import (
 from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
 from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
 from fuse_stream.spark.jvm.stream_by_name import is_for_stream
-from fuse_stream.spark.jvm.tables import FuseTable, Loaded
+from fuse_stream.spark.jvm.tables import FuseTable
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
 
@@ -120,7 +121,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         """Load a table for a command or a write; with a version or a time, for a query."""
         version, timestamp = _travel(wanted)
         if version is None and timestamp is None:
-            return self._load(ident)
+            return self._load(ident, is_for_write=_is_for_write(wanted))
         return self._load_rows(ident, version, timestamp)
 
     def loadRelation(self, ident: Any) -> Any:  # noqa: N802
@@ -224,10 +225,12 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         location = self.folders.location(namespace, ident.name())
         create_table(location, read_description(location, parts))
 
-    def _load(self, ident: Any) -> Any:
+    def _load(self, ident: Any, *, is_for_write: bool = False) -> Any:
         """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
-        return self._find_other(ident) if loaded is None else FuseTable(self.spark, loaded)
+        if loaded is None:
+            return self._find_other(ident)
+        return FuseTable(self.spark, loaded, is_for_write=is_for_write)
 
     def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
         """Return what a query reads of a table."""
@@ -289,3 +292,11 @@ def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
     if chosen.getClass().getSimpleName() == "AsOfVersion":
         return str(chosen.version()), None
     return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
+
+
+def _is_for_write(wanted: tuple[Any, ...]) -> bool:
+    """True if the arguments of `loadTable` after the name say that a statement writes the table."""
+    if not wanted:
+        return False
+    privileges = wanted[0].writePrivileges() if hasattr(wanted[0], "writePrivileges") else wanted[0]
+    return bool(len(privileges))

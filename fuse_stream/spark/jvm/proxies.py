@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -68,6 +69,15 @@ def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:
 def java_strings(jvm: Any, items: Iterable[str]) -> Any:
     """Return a Java array of strings."""
     return java_array(jvm, "java.lang.String", items)
+
+
+def java_longs(jvm: Any, numbers: np.ndarray) -> Any:
+    """Return a Java array of `long`, which is sent in one piece."""
+    array = java_class(jvm, "java.lang.reflect.Array")
+    found = array.newInstance(java_class(jvm, "java.lang.Long").TYPE, len(numbers))
+    buffer = java_class(jvm, "java.nio.ByteBuffer").wrap(numbers.astype(">i8").tobytes())
+    buffer.asLongBuffer().get(found)
+    return found
 
 
 def java_set(jvm: Any, items: Iterable[Any]) -> Any:

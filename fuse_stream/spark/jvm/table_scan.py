@@ -92,7 +92,7 @@ class TableScanBuilder(SpeakingProxy):
 
     def build(self) -> Any:
         schema = self._snapshot.schema
-        read = schema.visible if self._wanted is None else _narrowed(schema, self._wanted)
+        read = schema.visible if self._wanted is None else narrowed(schema, self._wanted)
         selection = Selection(
             schema=read,
             read=read,
@@ -183,7 +183,7 @@ class TableScan(SpeakingProxy):
         return mode.PARTITION_DEFINED
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        return _Statistics(self.jvm, self._byte_count, self._row_count)
+        return Statistics(self.jvm, self._byte_count, self._row_count)
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
         return self.jvm.java.util.OptionalLong.of(self._byte_count)
@@ -241,7 +241,7 @@ class _TableBatch(SpeakingProxy):
         implements = (f"{_READ}.Batch",)
 
 
-class _Statistics(SpeakingProxy):
+class Statistics(SpeakingProxy):
     def __init__(self, jvm: Any, byte_count: int, row_count: int) -> None:
         self.jvm = jvm
         self._byte_count = byte_count
@@ -318,7 +318,7 @@ def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) 
     return index
 
 
-def _narrowed(schema: Schema, wanted: Any) -> Schema:
+def narrowed(schema: Schema, wanted: Any) -> Schema:
     """Return the columns of a schema that a `StructType` of Spark's names, at every depth."""
     fields = spark_types.StructType.fromJson(json.loads(wanted.json()))
     return dataclasses.replace(schema, columns=_narrowed_columns(schema.columns, fields))
