@@ -5,17 +5,19 @@ Rules:
   before rows were hidden is planned again with this scan, which then reads by `format("fuse")`.
 - Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
 - Nothing is listed: Spark's index of files is filled from the segments.
-- Two scans are equal if they read the same blocks by the same plan. By the index alone, which
-  compares folders, Spark would take two versions of a table for one.
+- Two scans are equal if they read the same columns of the same blocks with the same filters, so
+  that Spark reads a table once that a query names twice. By the index alone, which compares
+  folders, Spark would take two versions of a table for one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.predicate.bound import Bound
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.block_scan import (
@@ -54,6 +57,20 @@ class ChosenBlocks:
     blocks: tuple[BlockFile, ...]
     options: Mapping[str, str]
     """The reader's."""
+    predicate: Bound | None = None
+    """What chose the blocks, as far as it is known here."""
+    is_shared: bool = True
+    """False if Spark must not take another scan for this one."""
+
+    def identity(self) -> str:
+        """Return a text that scans of the same rows share."""
+        if not self.is_shared:
+            return f"{id(self)} alone"
+        found = hashlib.sha256(repr((self.schema, sorted(self.options.items()))).encode())
+        found.update(repr(self.predicate).encode())
+        for block in self.blocks:
+            found.update(f"{block.location}\n".encode())
+        return found.hexdigest()
 
 
 class TableScanBuilder(SpeakingProxy):
@@ -103,6 +120,8 @@ class TableScanBuilder(SpeakingProxy):
             schema=read,
             blocks=tuple(SnapshotBlocks(metadata, snapshot, selection).matching(None)),
             options=filter_options(read, schema, snapshot.summary.col_stats),
+            predicate=selection.predicate,
+            is_shared=not snapshot.deletion_files,
         )
         inner = cache(partial(self._scan, scan))  # the table's size needs none
         leaves = sum(1 for _ in schema.leaves())
@@ -164,7 +183,7 @@ class TableScan(SpeakingProxy):
 
     def toBatch(self) -> Any:  # noqa: N802
         check_batch_options(self._options)
-        return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
+        return _TableBatch(self.jvm, self._inner().toBatch(), self.identity)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -191,15 +210,20 @@ class TableScan(SpeakingProxy):
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    @cached_property
+    def identity(self) -> str:
+        """A text that scans of the same rows share."""
+        return self._scan.identity()
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, TableScan)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner().equals(self._inner()))  # noqa: SLF001 - the same class
-        )
+    def toString(self) -> str:  # noqa: N802
+        return f"fuse scan {self.identity}"
+
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self.identity) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self.toString())
 
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
@@ -216,10 +240,10 @@ def check_batch_options(options: Mapping[str, str]) -> None:
 
 
 class _TableBatch(SpeakingProxy):
-    def __init__(self, jvm: Any, inner: Any, scan: ChosenBlocks) -> None:
+    def __init__(self, jvm: Any, inner: Any, identity: str) -> None:
         self.jvm = jvm
         self._inner = inner
-        self._scan = scan
+        self._identity = identity
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         return self._inner.planInputPartitions()
@@ -227,15 +251,14 @@ class _TableBatch(SpeakingProxy):
     def createReaderFactory(self) -> Any:  # noqa: N802
         return self._inner.createReaderFactory()
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    def toString(self) -> str:  # noqa: N802
+        return f"fuse batch {self._identity}"
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, _TableBatch)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
-        )
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self._identity) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        return other is not None and bool(other.toString() == self.toString())
 
     class Java:
         implements = (f"{_READ}.Batch",)

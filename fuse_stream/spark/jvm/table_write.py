@@ -68,7 +68,7 @@ class _TableWrite(SpeakingProxy):
         self._mode = mode
 
     def toInsertableRelation(self) -> Any:  # noqa: N802
-        options = write_options(self._table.location, self._info)
+        options = insert_options(self._table.location, self._info)
         return _Insertable(self._spark, options, self._mode)
 
     def description(self) -> str:
@@ -121,7 +121,7 @@ class _Insertable(SpeakingProxy):
         implements = ("org.apache.spark.sql.sources.InsertableRelation",)
 
 
-def write_options(location: TableLocation, info: Any) -> WriteOptions:
+def insert_options(location: TableLocation, info: Any) -> WriteOptions:
     """Return the options of a write to a table, which are among those of `format("fuse")`.
 
     Raises:
