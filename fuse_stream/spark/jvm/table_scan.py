@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
@@ -66,7 +65,7 @@ class ChosenBlocks:
     def identity(self) -> str:
         """Return a text that scans of the same rows share."""
         if not self.is_shared:
-            return uuid4().hex
+            return f"{id(self)} alone"
         found = hashlib.sha256(repr((self.schema, sorted(self.options.items()))).encode())
         found.update(repr(self.predicate).encode())
         for block in self.blocks:
