@@ -237,9 +237,6 @@ def test_delete_removes_the_rows_that_spark_finds(lake: Lake, where: str) -> Non
     table.append(ROWS)
     every = set(lake.sql("SELECT id FROM lake.t"))
     gone = set(lake.sql(f"SELECT id FROM lake.t WHERE {where}"))
-    if where.startswith("isnan"):
-        lake.refuses(f"DELETE FROM lake.t WHERE {where}", "fuse.sql")
-        return
     lake.sql(f"DELETE FROM lake.t WHERE {where}")
 
     assert set(lake.sql("SELECT id FROM lake.t")) == every - gone
@@ -256,25 +253,3 @@ def test_delete_and_truncate_without_a_condition_remove_all_rows(lake: Lake) -> 
 
     assert lake.sql("SELECT * FROM lake.t") == []
     assert len(lake.sql("SELECT * FROM lake.t VERSION AS OF 2")) == 4
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM lake.t WHERE id % 2 = 1",
-        "DELETE FROM lake.t WHERE id IN (SELECT 1)",
-        "UPDATE lake.t SET id = 7 WHERE id = 1",
-        "MERGE INTO lake.t USING (SELECT 1L AS k) s ON t.id = s.k WHEN MATCHED THEN DELETE",
-    ],
-)
-@pytest.mark.parametrize("hides", [False, True])
-def test_other_changes_of_rows_are_refused_with_what_to_use(
-    lake: Lake, statement: str, *, hides: bool
-) -> None:
-    lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(5)")
-    if hides:
-        lake.sql("DELETE FROM lake.t WHERE id = 4")
-    before = open_table(lake).head().version
-
-    lake.refuses(statement, "InvalidInputError", "fuse.sql", "fuse.merge")
-    assert open_table(lake).head().version == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
@@ -14,6 +14,10 @@ from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWork, WorkReader
 from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
+from fuse_stream.spark.jvm.row_deltas import DeltaOperation
+from fuse_stream.spark.jvm.row_groups import GroupOperation
+from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
+from fuse_stream.spark.jvm.row_scan import GroupScan, RowScanBuilder
 from fuse_stream.spark.jvm.self_test import find_problem
 from fuse_stream.spark.jvm.session_catalogs import session_catalogs
 from fuse_stream.spark.jvm.table_scan import (
@@ -30,21 +34,22 @@ _LOG = logging.getLogger(__name__)
 _found: dict[str, str | None] = {}
 """By the id of the application: what is missing."""
 
-OPEN = ("read", "write", "changes", "stream", "call")
-"""The doors that are open if the session has what they need."""
-
-LATER: Mapping[str, str] = {
-    "rows": "UPDATE and MERGE are not statements of the catalog: use fuse.sql or fuse.merge",
-}
+DOORS = ("read", "write", "rows", "changes", "stream", "call")
+"""They are open if the session has what they need."""
 
 
 _PROXIES = (
     BoundProcedure,
     Changelog,
+    DeltaOperation,
     FuseCatalog,
     FuseTable,
+    GroupOperation,
+    GroupScan,
     PlannedScan,
     PlannedStream,
+    RowOperationBuilder,
+    RowScanBuilder,
     TableScan,
     TableScanBuilder,
     TableWriteBuilder,
@@ -62,9 +67,7 @@ def find_doors(spark: SparkSession) -> dict[str, str | None]:
             if _found[application] is not None:
                 _LOG.warning("tables cannot be named in SQL: %s", _found[application])
         problem = _found[application]
-    if problem is not None:
-        return dict.fromkeys((*OPEN, *LATER), problem)
-    return {**dict.fromkeys(OPEN), **LATER}
+    return dict.fromkeys(DOORS, problem)
 
 
 def _try(spark: SparkSession) -> str | None:
