@@ -123,8 +123,8 @@ def test_garbage_collection_does_not_take_what_queries_use(lake: Lake) -> None:
     assert len(done) > 1
 
 
-class Named(task_source.TaskSource):
-    """A source of another name."""
+class Taken(task_source.TaskSource):
+    """A source whose name Spark has."""
 
     @classmethod
     def name(cls) -> str:
@@ -137,7 +137,7 @@ def test_a_source_that_another_thread_registers_at_once_is_no_error(spark: Spark
 
     def register(source: type[task_source.TaskSource]) -> None:
         tried.append(source)
-        session.dataSource.register(Named)  # Spark has this name, and raises as in such a race
+        session.dataSource.register(Taken)  # raises what Spark raises in such a race
 
     raced = SimpleNamespace(
         _jsparkSession=session._jsparkSession,  # noqa: SLF001 - pyspark offers no public way
