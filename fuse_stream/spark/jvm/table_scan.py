@@ -12,7 +12,9 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -41,6 +43,8 @@ from fuse_stream.table.handle import Table
 _SQL = "org.apache.spark.sql"
 _READ = f"{_SQL}.connector.read"
 _SOURCES = f"{_SQL}.execution.datasources"
+_ATTRIBUTE_ID = re.compile(r"#\d+L?")
+"""Behind a column in the text of an expression of Spark's: each plan has ids of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +101,13 @@ class TableScanBuilder(SpeakingProxy):
             options=filter_options(read, schema, snapshot.summary.col_stats),
         )
         inner = cache(partial(self._scan, scan))  # the table's size needs none
+        name = cache(partial(_name_of, scan, snapshot, self._filters))
         leaves = sum(1 for _ in schema.leaves())
         size = sum(block.byte_count for block in scan.blocks)
         rows = sum(block.live_rows for block in scan.blocks)
         share = size * sum(1 for _ in read.leaves()) // leaves
         open_stream = self._open_stream
-        return TableScan(self.jvm, inner, scan, open_stream, row_count=rows, byte_count=share)
+        return TableScan(self.jvm, inner, scan, name, open_stream, row_count=rows, byte_count=share)
 
     def _scan(self, scan: ChosenBlocks) -> Any:
         if self._snapshot.deletion_files:
@@ -125,6 +130,7 @@ class TableScan(SpeakingProxy):
         jvm: Any,
         inner: Callable[[], Any],
         scan: ChosenBlocks,
+        name: Callable[[], str],
         open_stream: Callable[[], SpeakingProxy],
         *,
         row_count: int,
@@ -133,6 +139,7 @@ class TableScan(SpeakingProxy):
         self.jvm = jvm
         self._inner = inner
         self._scan = scan
+        self._name = name
         self._open_stream = open_stream
         self._row_count = row_count
         self._byte_count = byte_count
@@ -146,7 +153,7 @@ class TableScan(SpeakingProxy):
         return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
-        return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
+        return _TableBatch(self.jvm, self._inner().toBatch(), self._name)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -173,25 +180,25 @@ class TableScan(SpeakingProxy):
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    def toString(self) -> str:  # noqa: N802
+        return self._name()
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, TableScan)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner().equals(self._inner()))  # noqa: SLF001 - the same class
-        )
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self._name()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self._name())
 
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
 
 
 class _TableBatch(SpeakingProxy):
-    def __init__(self, jvm: Any, inner: Any, scan: ChosenBlocks) -> None:
+    def __init__(self, jvm: Any, inner: Any, name: Callable[[], str]) -> None:
         self.jvm = jvm
         self._inner = inner
-        self._scan = scan
+        self._name = name
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         return self._inner.planInputPartitions()
@@ -199,15 +206,14 @@ class _TableBatch(SpeakingProxy):
     def createReaderFactory(self) -> Any:  # noqa: N802
         return self._inner.createReaderFactory()
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    def toString(self) -> str:  # noqa: N802
+        return f"{self._name()} batch"
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, _TableBatch)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
-        )
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self._name()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        return other is not None and bool(other.toString() == self.toString())
 
     class Java:
         implements = (f"{_READ}.Batch",)
@@ -230,6 +236,16 @@ class Statistics(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Statistics",)
+
+
+def _name_of(scan: ChosenBlocks, snapshot: Snapshot, filters: Sequence[Any]) -> str:
+    """Return a text that is the same for scans with the same rows."""
+    tests = [_ATTRIBUTE_ID.sub("", str(each.toString())) for each in filters]
+    blocks = [block.location for block in scan.blocks]
+    # Another snapshot may hide other rows of the blocks.
+    hides = snapshot.snapshot_id if snapshot.deletion_files else ""
+    identity = repr((scan.schema, blocks, tests, hides)).encode(errors="surrogatepass")
+    return f"fuse {hashlib.sha256(identity).hexdigest()}"
 
 
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:

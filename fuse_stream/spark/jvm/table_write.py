@@ -109,7 +109,7 @@ class _Insertable(SpeakingProxy):
         if self._mode == "append" and _excludes_rows_of(plan, table.table_id):
             # For Spark a MERGE that only inserts is an append. But its rows are those that match
             # no row of one snapshot, so they may be no new rows for another.
-            intent = Intent(operation=Operation.MERGE, **self._options)
+            intent = intent_of(Operation.MERGE, self._options)
             commit_inserts(df, table, self._loaded.snapshot, intent)
             return
         location = table.location
@@ -142,3 +142,9 @@ def write_options(info: Any) -> dict[str, str]:
     """Return the options of a write that the log shows."""
     options = info.options()
     return {name: options.get(name) for name in _TEXTS if options.containsKey(name)}
+
+
+def intent_of(operation: Operation, options: Mapping[str, str]) -> Intent:
+    """Return the commit of a write with `write_options`."""
+    message, author = (options.get(name, "") for name in _TEXTS)
+    return Intent(operation=operation, message=message, author=author)
