@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -13,8 +14,16 @@ from fuse_stream.reading.scan import BATCH_ROWS
 from fuse_stream.storage.base import Store
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedBlock:
+    """A task of `task_source`."""
+
+    number: int
+    block: Block
+
+
 class ShownRows:
-    """Reads tasks of `task_source`: a number and a block."""
+    """Reads numbered blocks."""
 
     def __init__(self, store: Store, schema: Schema, number: str) -> None:
         """Read the columns of `schema`, and the column called `number`."""
@@ -22,9 +31,9 @@ class ShownRows:
         self._schema = schema
         self._number = number
 
-    def read(self, task: tuple[int, Block], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block."""
-        number, block = task
-        rows = load_block(self._store, block, self._schema)
-        numbers = pa.repeat(pa.scalar(number, pa.int64()), len(rows))
+    def read(self, task: object, schema: pa.Schema) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield the rows of a block; errors of `load_block`."""
+        assert isinstance(task, NumberedBlock)
+        rows = load_block(self._store, task.block, self._schema)
+        numbers = pa.repeat(pa.scalar(task.number, pa.int64()), len(rows))
         yield from rows.append_column(self._number, numbers).to_batches(max_chunksize=BATCH_ROWS)

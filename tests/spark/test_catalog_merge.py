@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
-from fuse_stream.spark import change_rows
+from fuse_stream.spark import change_rows, change_writer, compared_rows
 from fuse_stream.spark.jvm import java_classes, row_groups
 from fuse_stream.spark.jvm.row_operations import REWRITES
 from fuse_stream.spark.write import write
@@ -85,7 +85,7 @@ MATCHED = (
         condition="t.v % 2 = 0",
         holds=_is_even,
         action="UPDATE SET v = t.v + s.v, name = concat(t.name, s.name)",
-        act=lambda t, s: (t[0], t[1] + s[1], t[2] + s[2]) if t and s else None,
+        act=lambda t, s: (t[0], t[1] and t[1] + s[1], t[2] + s[2]) if t and s else None,
     ),
     Clause(
         rows="MATCHED",
@@ -472,7 +472,7 @@ def test_a_merge_that_only_inserts_conflicts_too(
         "MERGE INTO lake.t USING (SELECT explode(array(3L, 9L)) k) s ON t.id = s.k "
         "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.k, 7)"
     )
-    gathered = change_rows.gathered
+    gathered = change_writer.gathered
 
     def late(writer: Any, rows: Any) -> Any:
         monkeypatch.undo()
@@ -519,7 +519,7 @@ def test_only_blocks_with_a_row_that_changes_are_rewritten(
         for first in range(0, 40, 10):
             open_table(lake).append(pa.table({"id": range(first, first + 10), "v": [0] * 10}))
         read: list[int] = []
-        find = row_groups.find_changes
+        find = compared_rows.find_changes
 
         def noted(metadata: Any, head: Any, ids: Any, written: Any) -> Any:
             read.append(len(ids))

@@ -164,6 +164,25 @@ def test_a_dataframe_of_before_a_delete_does_not_show_the_rows_that_it_hides(lak
     assert lake.sql("SELECT count(*) FROM text") == [5]
 
 
+def test_equal_scans_are_shared_and_those_of_two_versions_are_not(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id, id % 3 AS v FROM range(10)")
+    lake.sql("INSERT INTO lake.t SELECT id, 5 FROM range(10)")
+    counted = "(SELECT v, count(*) AS n FROM lake.t {} WHERE id > 2 GROUP BY v)"
+    same = f"SELECT * FROM {counted.format('')} a JOIN {counted.format('')} b ON a.v = b.v + 0"
+    older = (
+        f"SELECT * FROM {counted.format('')} a JOIN {counted.format('VERSION AS OF 1')} b USING (v)"
+    )
+
+    def plan_of(query: str) -> str:
+        rows = lake.spark.sql(query)
+        rows.collect()
+        return str(rows._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001
+
+    assert "ReusedExchange" in plan_of(same)
+    assert "ReusedExchange" not in plan_of(older)
+    assert sorted(lake.sql(older)) == [(0, 3, 3), (1, 2, 2), (2, 2, 2)]
+
+
 def test_a_cached_table_shows_each_new_version(lake: Lake) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(10)")
     lake.sql("CACHE TABLE lake.t")

@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from fuse_stream.commit.plan import Intent, Staged, check_may_change
+from fuse_stream.commit.plan import Staged, check_may_change
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Operation, Snapshot
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Column, Schema
 from fuse_stream.spark.change_writer import KIND, ChangeWriter, gathered
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX
 from fuse_stream.spark.jvm.java_classes import new_instance
@@ -21,7 +21,7 @@ from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
 from fuse_stream.spark.jvm.proxies import java_array, jvm_of
 from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource, references
-from fuse_stream.spark.jvm.table_write import write_options
+from fuse_stream.spark.jvm.table_write import intent_of, write_options
 from fuse_stream.spark.jvm.task_functions import returned_rows, writer_factory
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.task_writer import TaskWriter
@@ -99,7 +99,8 @@ class _DeltaWrite(SpeakingProxy):
         self._schema, self._writer = self._task_writer()
 
     def _task_writer(self) -> tuple[Schema, TaskWriter]:
-        read, schema, columns = self._read, self._read.schema, ()
+        read, schema = self._read, self._read.schema
+        columns: tuple[Column, ...] = ()
         if self._row:  # else rows are only deleted
             schema, columns = resolve(
                 read.schema,
@@ -175,7 +176,7 @@ class _DeltaWrite(SpeakingProxy):
             )
             return staged
 
-        intent = Intent(operation=self._operation, **self._options)
+        intent = intent_of(self._operation, self._options)
         commit_read(self._table, self._read, intent, stage)
 
     def abort(self, messages: Any) -> None:

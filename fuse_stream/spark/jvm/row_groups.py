@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from fuse_stream.commit.plan import Intent, Staged, check_may_change
+from fuse_stream.commit.plan import Staged, check_may_change
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.layout import staged_prefix
@@ -39,7 +39,7 @@ from fuse_stream.spark.jvm.row_scan import (
     RowSource,
     references,
 )
-from fuse_stream.spark.jvm.table_write import write_options
+from fuse_stream.spark.jvm.table_write import intent_of, write_options
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.types import columns_of_spark
 
@@ -215,7 +215,7 @@ class _GroupWrite(SpeakingProxy):
             staged, _ = stage_changes(metadata, head, self._schema, found, self._operation)
             return staged
 
-        intent = Intent(operation=self._operation, **write_options(self._info))
+        intent = intent_of(self._operation, write_options(self._info))
         commit_read(self._table, self._head, intent, stage)
         self._staged.delete()
 

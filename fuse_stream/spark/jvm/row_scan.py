@@ -30,7 +30,7 @@ from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.planned_scan import READ, ScanColumns, ScanWork, WorkReader
 from fuse_stream.spark.jvm.proxies import java_array, java_class, java_longs, jvm_of, scala_seq
 from fuse_stream.spark.jvm.table_scan import Statistics
-from fuse_stream.spark.shown_rows import ShownRows
+from fuse_stream.spark.shown_rows import NumberedBlock, ShownRows
 from fuse_stream.spark.task_source import TaskWork
 from fuse_stream.spark.where import read_filters
 
@@ -233,7 +233,10 @@ class RowScan(SpeakingProxy):
         blocks = iter_named(loaded.table.metadata, loaded.snapshot, ids)
         return TaskWork(
             reader=ShownRows(loaded.table.metadata.store, self._columns.schema, BLOCK),
-            tasks=[(number_of(block.id), without_statistics(block)) for block in blocks],
+            tasks=[
+                NumberedBlock(number=number_of(block.id), block=without_statistics(block))
+                for block in blocks
+            ],
         )
 
     def toString(self) -> str:  # noqa: N802

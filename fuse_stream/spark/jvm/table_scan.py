@@ -5,9 +5,8 @@ Rules:
   before rows were hidden is planned again with this scan, which then reads by `format("fuse")`.
 - Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
 - Nothing is listed: Spark's index of files is filled from the segments.
-- Two scans are equal if they read the same columns of the same blocks with the same filters, so
-  that Spark reads a table once that a query names twice. By the index alone, which compares
-  folders, Spark would take two versions of a table for one.
+- Two scans are equal if they read the same blocks by the same plan. By the index alone, which
+  compares folders, Spark would take two versions of a table for one.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -27,7 +27,6 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.predicate.bound import Bound
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.block_scan import (
@@ -47,6 +46,8 @@ _READ = f"{_SQL}.connector.read"
 _SOURCES = f"{_SQL}.execution.datasources"
 _OF_SPARK = frozenset({"versionasof", "timestampasof"})
 """Options that Spark has taken for the snapshot."""
+_ATTRIBUTE_ID = re.compile(r"#\d+L?")
+"""Behind a column in the text of an expression of Spark's: each plan has ids of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +58,6 @@ class ChosenBlocks:
     blocks: tuple[BlockFile, ...]
     options: Mapping[str, str]
     """The reader's."""
-    predicate: Bound | None = None
-    """What chose the blocks, as far as it is known here."""
-    is_shared: bool = True
-    """False if Spark must not take another scan for this one."""
-
-    def identity(self) -> str:
-        """Return a text that scans of the same rows share."""
-        if not self.is_shared:
-            return f"{id(self)} alone"
-        found = hashlib.sha256(repr((self.schema, sorted(self.options.items()))).encode())
-        found.update(repr(self.predicate).encode())
-        for block in self.blocks:
-            found.update(f"{block.location}\n".encode())
-        return found.hexdigest()
 
 
 class TableScanBuilder(SpeakingProxy):
@@ -120,10 +107,9 @@ class TableScanBuilder(SpeakingProxy):
             schema=read,
             blocks=tuple(SnapshotBlocks(metadata, snapshot, selection).matching(None)),
             options=filter_options(read, schema, snapshot.summary.col_stats),
-            predicate=selection.predicate,
-            is_shared=not snapshot.deletion_files,
         )
         inner = cache(partial(self._scan, scan))  # the table's size needs none
+        name = cache(partial(_name_of, scan, snapshot, self._filters))
         leaves = sum(1 for _ in schema.leaves())
         size = sum(block.byte_count for block in scan.blocks)
         rows = sum(block.live_rows for block in scan.blocks)
@@ -132,6 +118,7 @@ class TableScanBuilder(SpeakingProxy):
             self.jvm,
             inner,
             scan,
+            name,
             self._open_stream,
             self._options,
             row_count=rows,
@@ -159,6 +146,7 @@ class TableScan(SpeakingProxy):
         jvm: Any,
         inner: Callable[[], Any],
         scan: ChosenBlocks,
+        name: Callable[[], str],
         open_stream: Callable[[], SpeakingProxy],
         options: Mapping[str, str],
         *,
@@ -168,6 +156,7 @@ class TableScan(SpeakingProxy):
         self.jvm = jvm
         self._inner = inner
         self._scan = scan
+        self._name = name
         self._open_stream = open_stream
         self._options = options
         self._row_count = row_count
@@ -183,7 +172,7 @@ class TableScan(SpeakingProxy):
 
     def toBatch(self) -> Any:  # noqa: N802
         check_batch_options(self._options)
-        return _TableBatch(self.jvm, self._inner().toBatch(), self.identity)
+        return _TableBatch(self.jvm, self._inner().toBatch(), self._name)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -210,20 +199,15 @@ class TableScan(SpeakingProxy):
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
 
-    @cached_property
-    def identity(self) -> str:
-        """A text that scans of the same rows share."""
-        return self._scan.identity()
-
     def toString(self) -> str:  # noqa: N802
-        return f"fuse scan {self.identity}"
+        return self._name()
 
     def hashCode(self) -> int:  # noqa: N802
-        return hash(self.identity) & 0x7FFF_FFFF
+        return hash(self._name()) & 0x7FFF_FFFF
 
     def equals(self, other: Any) -> bool:
         # The other is Java's, also where it is a proxy; its text comes from its Python object.
-        return other is not None and bool(other.toString() == self.toString())
+        return other is not None and bool(other.toString() == self._name())
 
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
@@ -240,10 +224,10 @@ def check_batch_options(options: Mapping[str, str]) -> None:
 
 
 class _TableBatch(SpeakingProxy):
-    def __init__(self, jvm: Any, inner: Any, identity: str) -> None:
+    def __init__(self, jvm: Any, inner: Any, name: Callable[[], str]) -> None:
         self.jvm = jvm
         self._inner = inner
-        self._identity = identity
+        self._name = name
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         return self._inner.planInputPartitions()
@@ -252,10 +236,10 @@ class _TableBatch(SpeakingProxy):
         return self._inner.createReaderFactory()
 
     def toString(self) -> str:  # noqa: N802
-        return f"fuse batch {self._identity}"
+        return f"{self._name()} batch"
 
     def hashCode(self) -> int:  # noqa: N802
-        return hash(self._identity) & 0x7FFF_FFFF
+        return hash(self._name()) & 0x7FFF_FFFF
 
     def equals(self, other: Any) -> bool:
         return other is not None and bool(other.toString() == self.toString())
@@ -281,6 +265,16 @@ class Statistics(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Statistics",)
+
+
+def _name_of(scan: ChosenBlocks, snapshot: Snapshot, filters: Sequence[Any]) -> str:
+    """Return a text that is the same for scans with the same rows."""
+    tests = [_ATTRIBUTE_ID.sub("", str(each.toString())) for each in filters]
+    blocks = [block.location for block in scan.blocks]
+    # Another snapshot may hide other rows of the blocks.
+    hides = snapshot.snapshot_id if snapshot.deletion_files else ""
+    identity = repr((scan.schema, blocks, tests, hides)).encode(errors="surrogatepass")
+    return f"fuse {hashlib.sha256(identity).hexdigest()}"
 
 
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:

@@ -49,7 +49,7 @@ def writer_factory(spark: SparkSession, function: RowsFunction, schema: Any) -> 
     returned = spark_types.StructType([spark_types.StructField(_MESSAGE, spark_types.BinaryType())])
     run = TaskFunction(function).run
     context = spark.sparkContext
-    environment = _wrap_function(context, run, returned)  # type: ignore[no-untyped-call]
+    environment = _wrap_function(context, run, returned)
     command = CloudPickleSerializer().dumps((run, returned))  # type: ignore[no-untyped-call]
     source = java_class(jvm, f"{_PYTHON}.UserDefinedPythonDataSource")(environment)
     nothing = jvm.scala.Option.empty()
