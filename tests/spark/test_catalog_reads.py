@@ -282,26 +282,6 @@ def test_no_option_of_a_query_is_ignored(lake: Lake, table: str) -> None:
     assert lake.sql("SELECT count(*) FROM lake.t WITH (versionAsOf = 0)") == [0]
 
 
-def test_a_table_that_a_query_names_twice_is_read_once(lake: Lake) -> None:
-    lake.sql("CREATE TABLE lake.t AS SELECT id, id % 7 AS g FROM range(100)")
-    lake.sql("INSERT INTO lake.t VALUES (100, 7)")
-
-    def reused(first: str, second: str) -> int:
-        counts = "(SELECT g, count(*) AS c FROM lake.t {} GROUP BY g)"
-        rows = lake.spark.sql(
-            f"SELECT * FROM {counts.format(first)} a JOIN {counts.format(second)} b ON a.c = b.c"
-        )
-        rows.collect()
-        plan: Any = rows._jdf.queryExecution().executedPlan()  # noqa: SLF001 - no other way
-        return str(plan.toString()).count("ReusedExchange")
-
-    assert reused("", "") == 1
-    assert reused("WHERE id > 5", "WHERE id > 5") == 1
-    assert reused("WHERE id > 5", "WHERE id > 6") == 0
-    assert reused("VERSION AS OF 1", "VERSION AS OF 2") == 0
-    assert reused("VERSION AS OF 2", "") == 1
-
-
 @pytest.mark.parametrize("first", [1, 3])
 def test_two_versions_in_one_query_are_two(lake: Lake, first: int) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id, 1 AS v FROM range(4)")

@@ -120,7 +120,7 @@ class TableScanBuilder(SpeakingProxy):
             scan,
             name,
             self._open_stream,
-            self._options,
+            options=self._options,
             row_count=rows,
             byte_count=share,
         )
@@ -148,8 +148,8 @@ class TableScan(SpeakingProxy):
         scan: ChosenBlocks,
         name: Callable[[], str],
         open_stream: Callable[[], SpeakingProxy],
-        options: Mapping[str, str],
         *,
+        options: Mapping[str, str],
         row_count: int,
         byte_count: int,
     ) -> None:
