@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -271,5 +272,5 @@ def _is_for_write(wanted: tuple[Any, ...]) -> bool:
     if not wanted:
         return False
     first = wanted[0]
-    privileges = first if isinstance(first, Set) else first.writePrivileges()
+    privileges = first if isinstance(first, AbstractSet) else first.writePrivileges()
     return len(privileges) > 0
