@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -298,5 +299,6 @@ def _is_for_write(wanted: tuple[Any, ...]) -> bool:
     """True if the arguments of `loadTable` after the name say that a statement writes the table."""
     if not wanted:
         return False
-    privileges = wanted[0].writePrivileges() if hasattr(wanted[0], "writePrivileges") else wanted[0]
-    return bool(len(privileges))
+    first = wanted[0]
+    privileges = first if isinstance(first, AbstractSet) else first.writePrivileges()
+    return len(privileges) > 0

@@ -150,6 +150,8 @@ class RowScan(SpeakingProxy):
         self.blocks = blocks
         # Spark may take the factory of readers before it rules out blocks: how they are read stays.
         self._leaves_out = any(block.hidden is not None for block in blocks)
+        self._partitions: Any = None
+        self._factory: Any = None
 
     # ---- Scan
 
@@ -194,6 +196,11 @@ class RowScan(SpeakingProxy):
     # ---- Batch
 
     def planInputPartitions(self) -> Any:  # noqa: N802
+        if self._partitions is None:  # Spark asks more than once
+            self._partitions = self._planned()
+        return self._partitions
+
+    def _planned(self) -> Any:
         number_of = self._source.numbers.number_of
         if self._leaves_out and not self._source.has_classes:
             return self._reader.plan(ScanWork(tasks=self._tasks()))
@@ -208,6 +215,11 @@ class RowScan(SpeakingProxy):
         return self._reader.plan(ScanWork(files=files))
 
     def createReaderFactory(self) -> Any:  # noqa: N802
+        if self._factory is None:
+            self._factory = self._made_factory()
+        return self._factory
+
+    def _made_factory(self) -> Any:
         rows = self._reader.factory()
         if not self._leaves_out or not self._source.has_classes:
             return rows
@@ -262,6 +274,7 @@ class GroupScan(RowScan):
             _, *values = predicate.children()
             found = {self._source.numbers.block_of(int(value.value())) for value in values}
             self.blocks = [block for block in self.blocks if block.block_id in found]
+        self._partitions = None
 
     def pushedPredicates(self) -> Any:  # noqa: N802
         return self._reader.nothing(f"{_CONNECTOR}.expressions.filter.Predicate")
