@@ -38,6 +38,7 @@ from benchmarks import (
     events,
     history,
     memory,
+    merge,
     metadata,
     native_stream,
     optimiser,
@@ -197,6 +198,7 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             *changes.feed(_session(), work, size=sizes.keyed[0], runs=sizes.runs),
             *changes.compaction_beside(work, size=sizes.keyed[0]),
         ],
+        "merge": lambda: merge.merges(_session(), work, size=sizes.keyed[0], runs=sizes.runs),
         "events": lambda: [
             *events.sinks(
                 _session(),

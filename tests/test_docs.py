@@ -30,6 +30,9 @@ MANY = 30
 FOR_USERS = [
     "README.md",
     "docs/getting-started.md",
+    "docs/getting-started-sql.md",
+    "docs/coming-from-delta.md",
+    "docs/coming-from-iceberg.md",
     "docs/guide.md",
     "docs/operations.md",
     "docs/recovery.md",

@@ -21,6 +21,7 @@ If a vacuum dies, the next one finishes its work. Two at once delete only what n
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -55,6 +56,7 @@ from fuse_stream.format.layout import (
     PROBE_PREFIX,
     SEGMENTS_PREFIX,
     SERVICES_PREFIX,
+    STAGED_PREFIX,
     floor_key,
     floor_of,
     hint_key,
@@ -360,7 +362,8 @@ def _add_leftovers(
         deleted.setdefault(LEFTOVERS, _Objects()),
         waiting.setdefault(LEFTOVERS, _Objects()),
     )
-    for info in metadata.store.leftovers():
+    staged = metadata.store.list(STAGED_PREFIX)
+    for info in itertools.chain(metadata.store.leftovers(), staged):
         (old if info.modified_us < kept.before_us else young).add(info.key, info.size)
 
 

@@ -36,6 +36,7 @@ over a key of digits alone, and would delete what the tag keeps; this key they r
 CLONES_PREFIX = "_refs/clones/"
 LEASES_PREFIX = "_leases/"
 SERVICES_PREFIX = "_service/"
+STAGED_PREFIX = "_staged/"
 
 PREFIXES = (
     BLOCKS_PREFIX,
@@ -44,6 +45,7 @@ PREFIXES = (
     OFFSETS_PREFIX,
     HINT_PREFIX,
     PROBE_PREFIX,
+    STAGED_PREFIX,
     LEASES_PREFIX,
     SERVICES_PREFIX,
     TAGS_PREFIX,
@@ -107,6 +109,11 @@ def block_key(block_id: str, origin: str | None = None) -> str:
 def deletions_key(file_id: str) -> str:
     """Return the key of a deletion file."""
     return f"{DELETIONS_PREFIX}{id_checked(file_id)}{_ENDS[DELETIONS_PREFIX]}"
+
+
+def staged_prefix(write_id: str) -> str:
+    """Return the prefix of the files that Spark writes for one statement; no commit names them."""
+    return f"{STAGED_PREFIX}{id_checked(write_id)}/"
 
 
 def split_origin(key: str) -> tuple[str, str] | None:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -16,6 +15,7 @@ from fuse_stream.spark.folders import Folders
 from fuse_stream.spark.jvm.catalog import FuseCatalog
 from fuse_stream.spark.jvm.doors import find_doors
 from fuse_stream.spark.jvm.java_errors import let_errors_through
+from fuse_stream.spark.jvm.session_catalogs import session_catalogs
 from fuse_stream.table.location import TableLocation
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,7 +35,7 @@ def attach(
 
     Then `SELECT * FROM lake.t` reads the table in the folder `t` of the root. The catalog is one of
     this session alone: attach it again in a session of `newSession`, and in the session of the
-    DataFrame that `foreachBatch` gets.
+    DataFrame that `foreachBatch` gets. It is safe to repeat.
 
     Args:
         spark: a classic session.
@@ -48,7 +48,8 @@ def attach(
 
     Raises:
         InvalidInputError: the name is not valid, or the root is a table itself.
-        AlreadyExistsError: the session has another catalog of this name.
+        AlreadyExistsError: the session has another catalog of this name, or one of this name with
+            another root, namespace or options.
         UnsupportedEnvironmentError: it is a session of Spark Connect, or a version of Spark whose
             interfaces are not known.
     """
@@ -72,14 +73,17 @@ def attach(
         )
     folders.check_root()
     let_errors_through(spark)
-    known = _catalogs_of(spark)
+    known = session_catalogs(spark)
+    catalog = FuseCatalog(spark, name, folders)
+    is_known = known.contains(name)
     configured = spark.conf.get(f"spark.sql.catalog.{name}", None)
-    if known.contains(name) or configured is not None:
+    if configured is not None or (is_known and not catalog.equals(known.apply(name))):
         raise AlreadyExistsError(
-            "this session has a catalog of this name: use another name, or detach it first",
+            "this session has another catalog of this name: use another name, or detach it first",
             name=name,
         )
-    known.put(name, FuseCatalog(spark, name, folders))
+    if not is_known:
+        known.put(name, catalog)
     return Catalog(spark=spark, name=name, root=folders.root.path, doors=doors)
 
 
@@ -102,13 +106,4 @@ class Catalog:
 
     def detach(self) -> None:
         """Remove the catalog from its session; no table is changed. It is safe to repeat."""
-        _catalogs_of(self.spark).remove(self.name)
-
-
-def _catalogs_of(spark: SparkSession) -> Any:
-    """Return the catalogs of a session that are loaded, by name: a map of the JVM."""
-    session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    manager = session.sessionState().catalogManager()
-    field = manager.getClass().getDeclaredField("catalogs")  # nothing public adds an instance
-    field.setAccessible(True)
-    return field.get(manager)
+        session_catalogs(self.spark).remove(self.name)

@@ -14,43 +14,33 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.functions import col, expr, lit, raise_error, when
 
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged, check_may_change
-from fuse_stream.commit.stage import stage_blocks, stage_deletions
-from fuse_stream.dml.event_sides import stage_by_hand
-from fuse_stream.dml.keys import KeySearch, check_keys, key_schema
 from fuse_stream.dml.result import ChangeResult
 from fuse_stream.errors import (
-    AmbiguousMergeError,
     ConflictError,
     InvalidInputError,
     UnsupportedStorageError,
 )
-from fuse_stream.format.evolve import check_not_hidden, relaxed, resolve
-from fuse_stream.format.grouping import codes_of, grouping_keys
-from fuse_stream.format.hidden_columns import COLUMN_SEQUENCES, LAST_COLUMN, ROW_SEQUENCE
+from fuse_stream.format.evolve import check_not_hidden, resolve
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.positions import BlockRows, all_rows, minus, union
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Operation, Snapshot, rows_of
-from fuse_stream.format.schema import Schema, with_columns
-from fuse_stream.objects.blocks import load_block
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Stored
-from fuse_stream.objects.snapshot_blocks import iter_named
 from fuse_stream.spark.change_writer import (
     KIND,
     RESULT_SCHEMA,
-    ChangedRows,
     ChangeWriter,
     Kind,
     gathered,
 )
 from fuse_stream.spark.collect import SPARK_ERRORS, RowMapper, mean_row_bytes
 from fuse_stream.spark.read import FILE, ROW, read_with_places
+from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.task_writer import TaskWriter
 from fuse_stream.spark.types import columns_of_spark, is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import reason_of
@@ -273,6 +263,24 @@ def commit_changes(
     )
 
 
+def commit_inserts(df: DataFrame, table: Table, read: Snapshot, intent: Intent) -> None:
+    """Commit the rows that a merge inserts, computed from the snapshot `read`.
+
+    Raises:
+        ConflictError: `read` is not the head any more; nothing was committed.
+        AmbiguousMergeError: rows of a table with a key would not be unique.
+        CommitStateUnknownError: the store failed; the commit may have landed.
+    """
+
+    def plan(_rows: DataFrame, _schema: Schema) -> DataFrame:
+        nowhere = lit(None).cast("string").alias(FILE), lit(None).cast("long").alias(ROW)
+        columns = (col(quoted(name)) for name in df.columns)
+        return df.select(lit(int(Kind.INSERT)).alias(KIND), *nowhere, *columns)
+
+    run = _Run(df.sparkSession, table, plan, intent, merge_schema=False)
+    commit_read(table, read, intent, run.stage_on)
+
+
 class _Run:
     """One run of a plan, for the head on which its changes are committed."""
 
@@ -296,7 +304,10 @@ class _Run:
         self._merge_schema = merge_schema
 
     def stage(self, on: Stored, _before: Staged | None) -> Staged:
-        head, metadata = on.snapshot, self._table.metadata
+        return self.stage_on(on.snapshot)
+
+    def stage_on(self, head: Snapshot) -> Staged:
+        metadata = self._table.metadata
         check_may_change(head)
         changed = self._planned(head)
         fields = spark_types.StructType(changed.schema.fields[3:])
@@ -329,7 +340,15 @@ class _Run:
                 "a value does not fit the type of its column: cast it, or round it",
                 reason=str(error)[at + len("fuse_stream: ") :].partition("\n")[0][:200],
             ) from error
-        return self._staged(head, schema, gathered(writer, results))
+        staged, self.result = stage_changes(
+            metadata,
+            head,
+            schema,
+            gathered(writer, results),
+            self._operation,
+            is_numbered=self._is_numbered,
+        )
+        return staged
 
     def _planned(self, head: Snapshot) -> DataFrame:
         """Return the changed rows, numbers in the types of the table.
@@ -355,95 +374,4 @@ class _Run:
                 stored_as(col(quoted(name)), have[name], want.get(name, have[name])).alias(name)
                 for name in changed.columns[3:]
             ),
-        )
-
-    def _staged(self, head: Snapshot, schema: Schema, found: ChangedRows) -> Staged:
-        metadata = self._table.metadata
-        if found.ambiguous:
-            raise self._ambiguous(head, found.ambiguous)
-        blocks, hidden = (*found.updates, *found.inserts), union(found.deleted, found.updated)
-        self.result = ChangeResult(
-            inserted=sum(block.row_count for block in found.inserts),
-            updated=sum(map(len, found.updated.values())),
-            deleted=sum(map(len, found.deleted.values())),
-        )
-        if not blocks and not hidden and not self._is_numbered:
-            raise NothingToDoError
-        staged = stage_blocks(metadata, head, schema, blocks, epoch=head.epoch)
-        if head.key and blocks:
-            self._check_keys(head, schema, staged, hidden)
-        if head.sequence is not None and found.updates:
-            self._check_same_keys(head, schema, found)
-        updates: BlockRows = {}
-        if self._operation is Operation.MERGE:
-            new = {block.id: all_rows(block.row_count) for block in found.updates}
-            updates = union(found.updated, new)
-        deleted = (
-            block.showing(found.deleted[block.id])
-            for block in iter_named(metadata, head, found.deleted)
-        )
-        return dataclasses.replace(
-            staged,
-            deletions=stage_deletions(metadata, hidden, updates),
-            sides=stage_by_hand(metadata, head, deleted),
-            is_for_one_head=True,
-        )
-
-    def _check_keys(
-        self, head: Snapshot, schema: Schema, staged: Staged, hidden: BlockRows
-    ) -> None:
-        """Raise unless the rows of the table are unique by its key after the commit.
-
-        Raises:
-            AmbiguousMergeError: two rows would have one key.
-            InvalidInputError: a key would have a null.
-        """
-        metadata, keys = self._table.metadata, key_schema(schema, head.key)
-        assert staged.ref is not None
-        blocks = metadata.load_segment(staged.ref, schema.leaf_types).blocks
-        arriving = pa.concat_tables(load_block(metadata.store, block, keys) for block in blocks)
-        check_keys(arriving, keys)
-        found = KeySearch(keys, arriving).find(metadata, head)
-        if doubles := minus(rows_of(found.blocks), hidden):
-            raise AmbiguousMergeError(
-                "the changes would bring second rows of keys that the table has",
-                key=list(keys.names()),
-                rows=sum(map(len, doubles.values())),
-            )
-
-    def _check_same_keys(self, head: Snapshot, schema: Schema, found: ChangedRows) -> None:
-        """Raise InvalidInputError if an update gives rows, which come from events, other keys.
-
-        Sequences are of keys: two rows that exchange their keys must not exchange these.
-        """
-        metadata, keys = self._table.metadata, key_schema(schema, head.key)
-        own = (ROW_SEQUENCE, COLUMN_SEQUENCES, LAST_COLUMN)
-        kept = with_columns(schema, head.key, [name for name in own if name in schema.names()])
-        old = [
-            block.showing(found.updated[block.id])
-            for block in iter_named(metadata, head, found.updated)
-        ]
-        wanted = relaxed(kept)
-        rows = [load_block(metadata.store, block, wanted) for block in (*old, *found.updates)]
-        codes = codes_of(grouping_keys(pa.concat_tables(rows)))
-        count = sum(block.live_rows for block in old)
-        if set(codes[:count].tolist()) != set(codes[count:].tolist()):
-            raise InvalidInputError(
-                "the key of rows that come from events cannot be updated: send a delete of the old "
-                "key and an upsert of the new one",
-                key=list(keys.names()),
-            )
-
-    def _ambiguous(self, head: Snapshot, rows: BlockRows) -> AmbiguousMergeError:
-        metadata = self._table.metadata
-        block = next(iter_named(metadata, head, rows))
-        names = {column.id: column for column in head.schema.columns}
-        columns = tuple(names[at] for at in head.key) or head.schema.columns
-        wanted = dataclasses.replace(head.schema, columns=columns)
-        example = load_block(metadata.store, block.showing(rows[block.id]), wanted).slice(0, 1)
-        return AmbiguousMergeError(
-            "several rows of the source act on one row of the table, so what becomes of it is not "
-            "certain: let the source have one row for each",
-            row=str(example.to_pylist()[0])[:200],
-            rows=sum(map(len, rows.values())),
         )

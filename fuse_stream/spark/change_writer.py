@@ -1,13 +1,14 @@
 """Write changed rows in Spark's tasks: new images as blocks, and which rows of which blocks go.
 
-A row has a kind; the file and the position of the row that it deletes or updates; and the columns
-of the table, as an update or an insert leaves them. Rows come to a task ordered by kind.
+A row has a kind; the file of the row that it deletes or updates, by its name or a number, and its
+position there; and the columns of the table, as an update or an insert leaves them. Rows come to a
+task ordered by kind.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby, pairwise
@@ -83,7 +84,7 @@ class ChangeWriter:
                 codes = files.indices.to_numpy()
                 at = rows.column(2).to_numpy()
                 for code, file in enumerate(files.dictionary.to_pylist()):
-                    gone[kind, file].append(at[codes == code])
+                    gone[kind, str(file)].append(at[codes == code])
             yield rows.select(list(range(3, rows.num_columns)))
 
 
@@ -123,10 +124,25 @@ class ChangedRows:
     """Rows that several source rows update, or one updates and another deletes."""
 
 
-def gathered(writer: TaskWriter, rows: Iterable[Any]) -> ChangedRows:
+def block_of(file: str) -> str:
+    """Return the id of the block in a file.
+
+    Raises:
+        CorruptObjectError: the file is no block's.
+    """
+    block_id = id_in(f"{BLOCKS_PREFIX}{file}", BLOCKS_PREFIX)
+    if block_id is None:
+        raise CorruptObjectError("Spark read a file that is no block", file=file)
+    return block_id
+
+
+def gathered(
+    writer: TaskWriter, rows: Iterable[Any], block_of: Callable[[str], str] = block_of
+) -> ChangedRows:
     """Return the results of tasks, from their rows of `RESULT_SCHEMA`.
 
-    Rows that tasks have returned are stored as further blocks by `writer`.
+    Rows that tasks have returned are stored as further blocks by `writer`. `block_of` returns the
+    id of a block by how changed rows name its file.
     """
     results = list(rows)
     blocks = {
@@ -145,7 +161,7 @@ def gathered(writer: TaskWriter, rows: Iterable[Any]) -> ChangedRows:
     for row in results:
         if row.file is None:
             continue
-        kind, block_id = Kind(row.kind), _block_of(row.file)
+        kind, block_id = Kind(row.kind), block_of(row.file)
         positions = FrozenBitMap64.deserialize(bytes(row.gone))
         known = gone[kind].get(block_id, Positions())
         twice = FrozenBitMap64.deserialize(bytes(row.doubles)) | (known & positions)
@@ -162,10 +178,3 @@ def gathered(writer: TaskWriter, rows: Iterable[Any]) -> ChangedRows:
         updated=gone[Kind.UPDATE],
         ambiguous=ambiguous,
     )
-
-
-def _block_of(file: str) -> str:
-    block_id = id_in(f"{BLOCKS_PREFIX}{file}", BLOCKS_PREFIX)
-    if block_id is None:
-        raise CorruptObjectError("Spark read a file that is no block", file=file)
-    return block_id

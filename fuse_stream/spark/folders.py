@@ -88,8 +88,9 @@ class Folders:
 
         Raises:
             AlreadyExistsError: there is such a folder.
-            InvalidInputError: the store has no empty folders.
+            InvalidInputError: the store has no empty folders, or a folder of the name is a table.
         """
+        self.check_no_table_above(namespace)
         folder = self._local(namespace, "a store of objects has no empty folders: create a table")
         try:
             folder.mkdir(parents=True)
@@ -126,6 +127,18 @@ class Folders:
                 root=self.root.path,
                 above=str(path.parent),
             )
+
+    def check_no_table_above(self, namespace: Namespace) -> None:
+        """Raise InvalidInputError if a folder of a namespace is a table."""
+        inner = self.folded(namespace)
+        for count in range(1, len(inner) + 1):
+            *above, name = inner[:count]
+            if self._is_table(tuple(above), name):
+                raise InvalidInputError(
+                    "this name is a table, and no namespace that could hold tables: choose another "
+                    "namespace",
+                    table=self.path(inner[:count]),
+                )
 
     def missing(self, namespace: Namespace, name: str) -> NotFoundError:
         """Return the error for a name without a table, which says what is there instead."""

@@ -24,8 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from fuse_stream.format.positions import Positions, to_numpy
-from fuse_stream.spark.jvm.bulk import long_array
-from fuse_stream.spark.jvm.proxies import scala_seq
+from fuse_stream.spark.jvm.proxies import java_longs, scala_seq
 from fuse_stream.spark.types import quoted, unused_name
 
 WORD_BITS = 64
@@ -123,9 +122,10 @@ def _is_shown(sql: Any, words: Any, start: Any, row: Any) -> Any:
 
 def _array(jvm: Any, numbers: np.ndarray) -> Any:
     """Return a constant column that is an array of longs, without nulls."""
+    array = java_longs(jvm, numbers)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     # Not Spark's usual array: that one is boxed, and the texts of plans would show each number.
-    data = expressions.UnsafeArrayData.fromPrimitiveArray(long_array(jvm, numbers))
+    data = expressions.UnsafeArrayData.fromPrimitiveArray(array)
     types = jvm.org.apache.spark.sql.types
     literal = expressions.Literal(data, types.ArrayType(types.DataType.fromDDL("bigint"), False))  # noqa: FBT003 - Java's
     return jvm.org.apache.spark.sql.classic.ExpressionUtils.column(literal)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -82,5 +83,10 @@ class _Reader(DataSourceReader):
 def register_tasks(spark: SparkSession) -> None:
     """Let a session of the JVM find the source."""
     session: Any = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-    if not session.sessionState().dataSourceManager().dataSourceExists(NAME):
+    if session.sessionState().dataSourceManager().dataSourceExists(NAME):
+        return
+    try:
         spark.dataSource.register(TaskSource)
+    except AnalysisException as error:  # another thread has registered it meanwhile
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

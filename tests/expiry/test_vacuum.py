@@ -18,7 +18,7 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.format.layout import slot_key
+from fuse_stream.format.layout import slot_key, staged_prefix
 from fuse_stream.storage.base import ObjectInfo
 from fuse_stream.table.handle import Table
 from tests.protocol.worlds import AGE_S, GRACE_S, LEASE_S, World, read_all, small_chunks
@@ -189,6 +189,17 @@ def test_a_dry_run_returns_what_would_be_deleted_and_writes_nothing(world: World
     assert planned.deleted == done.deleted
     assert planned.waiting == done.waiting
     assert done.byte_size > 0
+
+
+def test_files_that_a_statement_left_behind_are_deleted_by_age(world: World) -> None:
+    world.append()
+    world.opened().metadata.store.put(f"{staged_prefix('a' * 32)}part-0.parquet", b"rows")
+    waiting = world.opened().vacuum().waiting["unfinished writes"]
+    assert (waiting.object_count, world.count("_staged/")) == (1, 1)
+    world.vacuum_twice_aged()
+
+    assert world.count("_staged/") == 0
+    assert keys(world.opened().to_arrow()) == [1]
 
 
 def test_a_tag_keeps_its_snapshot_through_expiry(world: World) -> None:

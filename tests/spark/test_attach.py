@@ -62,10 +62,22 @@ def test_a_name_that_sql_cannot_use_is_refused(
 def test_a_name_that_is_taken_is_refused(spark: SparkSession, root: Path) -> None:
     with attached(spark, root) as lake:
         with pytest.raises(AlreadyExistsError, match="another name"):
-            attach(lake.spark, "lake", root)
+            attach(lake.spark, "lake", root.parent)
+        with pytest.raises(AlreadyExistsError, match="another name"):
+            attach(lake.spark, "lake", root, namespace="main")
         lake.spark.conf.set("spark.sql.catalog.other", "not.loaded.Yet")
         with pytest.raises(AlreadyExistsError, match="another name"):
             attach(lake.spark, "other", root)
+
+
+def test_attaching_again_is_safe(spark: SparkSession, root: Path) -> None:
+    with attached(spark, root) as lake:
+        again = attach(lake.spark, "lake", root)
+
+        assert again == lake.catalog
+        assert lake.sql("SELECT sum(k) FROM lake.t") == [6]
+        again.detach()
+        lake.refuses("SELECT * FROM lake.t", "TABLE_OR_VIEW_NOT_FOUND")
 
 
 def test_a_table_is_no_root(spark: SparkSession, root: Path) -> None:

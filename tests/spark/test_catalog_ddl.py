@@ -76,6 +76,7 @@ def test_create_table_again_is_refused_unless_it_says_if_not_exists(lake: Lake) 
     [
         ("CREATE TABLE lake.t (a INT, b INT) PARTITIONED BY (b)", "CLUSTER BY"),
         ("CREATE TABLE lake.t (a INT, b INT) PARTITIONED BY (bucket(4, b))", "CLUSTER BY"),
+        ("CREATE TABLE lake.t (a INT, b DATE) PARTITIONED BY (days(b))", "CLUSTER BY"),
         ("CREATE TABLE lake.t (a INT) LOCATION '/elsewhere'", "leave LOCATION out"),
         ("CREATE TABLE lake.t (a INT) USING orc", "USING fuse"),
         ("CREATE TABLE lake.t (a INT COMMENT 'x')", "comments"),
@@ -222,7 +223,8 @@ def test_a_change_that_the_format_lacks_is_refused_and_changes_nothing(
 ) -> None:
     lake.sql("CREATE TABLE lake.t (a INT, s STRUCT<x: INT>)")
 
-    lake.refuses(statement, remedy)
+    message = lake.refuses(statement, remedy)
+    assert "\tat " not in message
     assert open_table(lake).head().version == 0
 
 
@@ -276,6 +278,23 @@ def test_a_namespace_is_a_folder(lake: Lake) -> None:
     lake.sql("DROP TABLE lake.raw.t")
     lake.sql("DROP NAMESPACE lake.raw")
     assert lake.sql("SHOW NAMESPACES IN lake") == ["default"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE lake.t.history (a INT)",
+        "CREATE TABLE lake.t.x.y AS SELECT 1 AS a",
+        "CREATE NAMESPACE lake.t",
+        "CREATE NAMESPACE lake.t.x",
+    ],
+)
+def test_nothing_is_created_inside_a_table(lake: Lake, statement: str) -> None:
+    lake.sql("CREATE TABLE lake.t (a INT)")
+    before = sorted(path.name for path in (lake.root / "t").iterdir())
+
+    lake.refuses(statement, "InvalidInputError", "this name is a table")
+    assert sorted(path.name for path in (lake.root / "t").iterdir()) == before
 
 
 def test_use_makes_the_catalog_the_current_one(lake: Lake) -> None:

@@ -164,6 +164,25 @@ def test_a_dataframe_of_before_a_delete_does_not_show_the_rows_that_it_hides(lak
     assert lake.sql("SELECT count(*) FROM text") == [5]
 
 
+def test_equal_scans_are_shared_and_those_of_two_versions_are_not(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id, id % 3 AS v FROM range(10)")
+    lake.sql("INSERT INTO lake.t SELECT id, 5 FROM range(10)")
+    counted = "(SELECT v, count(*) AS n FROM lake.t {} WHERE id > 2 GROUP BY v)"
+    same = f"SELECT * FROM {counted.format('')} a JOIN {counted.format('')} b ON a.v = b.v + 0"
+    older = (
+        f"SELECT * FROM {counted.format('')} a JOIN {counted.format('VERSION AS OF 1')} b USING (v)"
+    )
+
+    def plan_of(query: str) -> str:
+        rows = lake.spark.sql(query)
+        rows.collect()
+        return str(rows._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001
+
+    assert "ReusedExchange" in plan_of(same)
+    assert "ReusedExchange" not in plan_of(older)
+    assert sorted(lake.sql(older)) == [(0, 3, 3), (1, 2, 2), (2, 2, 2)]
+
+
 def test_a_cached_table_shows_each_new_version(lake: Lake) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(10)")
     lake.sql("CACHE TABLE lake.t")
@@ -174,6 +193,32 @@ def test_a_cached_table_shows_each_new_version(lake: Lake) -> None:
     assert lake.sql("SELECT count(*) FROM lake.t") == [8]
     lake.sql("UNCACHE TABLE lake.t")
     assert lake.sql("SELECT count(*) FROM lake.t") == [8]
+
+
+@pytest.mark.parametrize("hides", [False, True], ids=["whole", "with hidden rows"])
+def test_a_cached_table_is_read_from_memory_and_shows_what_the_session_writes(
+    lake: Lake, *, hides: bool
+) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(10)")
+    if hides:
+        lake.sql("DELETE FROM lake.t WHERE id = 9")
+    lake.sql("CACHE TABLE lake.t")
+    rows = 10 - hides
+
+    def is_cached(statement: str) -> bool:
+        (plan,) = lake.sql(f"EXPLAIN {statement}")
+        return "InMemoryRelation" in plan
+
+    assert is_cached("SELECT sum(id) FROM lake.t WHERE id > 3")
+    assert not is_cached("SELECT * FROM lake.t VERSION AS OF 0")
+    Table.open(lake.root / "t").append(pa.table({"id": [10]}))  # of this, Spark hears nothing
+    lake.sql("REFRESH TABLE lake.t")
+    assert lake.sql("SELECT count(*) FROM lake.t") == [rows + 1]
+    lake.sql("INSERT INTO lake.t VALUES (11)")
+    assert lake.sql("SELECT count(*), max(id) FROM lake.t") == [(rows + 2, 11)]
+    assert lake.sql("SELECT count(*) FROM lake.t VERSION AS OF 1") == [10]
+    lake.sql("DELETE FROM lake.t WHERE id = 10")
+    assert lake.sql("SELECT count(*), max(id) FROM lake.t") == [(rows + 1, 11)]
 
 
 def test_names_are_found_with_table_and_catalog(lake: Lake) -> None:
@@ -226,6 +271,15 @@ def test_versions_are_read_by_number_tag_branch_and_time(lake: Lake) -> None:
     lake.refuses("SELECT * FROM lake.t VERSION AS OF 99", "NotFoundError", "past the head")
     lake.refuses("SELECT * FROM lake.t VERSION AS OF 'nope'", "NotFoundError", "no such tag")
     lake.refuses("SELECT * FROM lake.t TIMESTAMP AS OF '2001-01-01'", "before the first snapshot")
+
+
+@pytest.mark.parametrize("table", ["lake.t", "lake.t.history"])
+def test_no_option_of_a_query_is_ignored(lake: Lake, table: str) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id FROM range(5)")
+    lake.sql("CALL lake.system.create_branch('t', 'fix')")
+
+    lake.refuses(f"SELECT * FROM {table} WITH (branch = 'fix')", "InvalidInputError", "AS OF")
+    assert lake.sql("SELECT count(*) FROM lake.t WITH (versionAsOf = 0)") == [0]
 
 
 @pytest.mark.parametrize("first", [1, 3])

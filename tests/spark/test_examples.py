@@ -1,6 +1,7 @@
-"""Every Python example of the documentation, run in order as its page has it.
+"""Every example of the documentation in Python and SQL, run in order as its page has it.
 
-A page's examples share one namespace, and one folder that has `/lake`, `/ckpt` and `/tmp/start`.
+A page's examples share one session, one namespace, and one folder that has `/lake`, `/ckpt` and
+`/tmp/start`. A table that is shown below an example in SQL is the result of its last statement.
 A comment `<!-- not run: why -->` above an example leaves it out, `<!-- needs: module -->` where the
 module is not installed.
 """
@@ -26,16 +27,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
-from tests.kit.pages import ROOT, Example, examples_of
+from tests.kit.pages import ROOT, Example, examples_of, refused_on, statements_of
+from tests.spark.lakes import FAILURES
 from tests.spark.streams import deliver_table, run
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
-START, RECOVERY = "docs/getting-started.md", "docs/recovery.md"
-CATALOG = "docs/sql.md"
+START, START_SQL = "docs/getting-started.md", "docs/getting-started-sql.md"
+RECOVERY = "docs/recovery.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*Z?")
 SIZE = re.compile(r"[\d.]+ [KM]iB")
 ID = re.compile(r"\b[0-9a-f]{7,}(?:-[0-9a-f]+)*\b")
+LINE = re.compile(r"-{2,}")
 FLIGHTS = "carrier string, tailnum string, day int, dep_delay double"
+MANY_ROWS = 100
 BATCHES = 4
 """The batches that the query `flights` delivered to both tables; the first has no long delay."""
 
@@ -55,7 +59,7 @@ def deliver(source: Path) -> None:
 
 
 def runs(page: str) -> bool:
-    return any(example.language == "python" for example in examples_of(page))
+    return any(example.language in {"python", "sql"} for example in examples_of(page))
 
 
 def is_installed(module: str) -> bool:
@@ -100,10 +104,23 @@ class Lake:
                 self.use(value)
         return shown.getvalue()
 
+    def run_sql(self, example: Example) -> str:
+        """Run the statements of an example; return the rows of the last one that has columns."""
+        shown = io.StringIO()
+        for statement in statements_of(example.code):
+            rows = self.session.sql(self.place(statement))
+            if rows.columns:
+                shown = io.StringIO()
+                with contextlib.redirect_stdout(shown):
+                    rows.show(MANY_ROWS, truncate=False)
+        return shown.getvalue()
+
     def use(self, value: object) -> None:
-        """Read the frames that an example defines and does not read."""
+        """Read the frames that an example defines and does not read; note its catalogs."""
         if isinstance(value, DataFrame) and not value.isStreaming:
             value.collect()
+        if isinstance(value, fuse.Catalog):
+            self.catalogs.append(value)
 
     def settle(self) -> None:
         """Let the queries process the available data, and stop them."""
@@ -150,12 +167,12 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def lake(spark: SparkSession, filled: Path, tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(spark, filled / "source", tmp_path)
+    made = Lake(spark.newSession(), filled / "source", tmp_path)
     yield made
     made.settle()
+    made.session.catalog.setCurrentCatalog("spark_catalog")
     for catalog in made.catalogs:
         catalog.detach()
-    spark.catalog.dropTempView("flights")  # the guide makes it
 
 
 @pytest.fixture
@@ -173,8 +190,6 @@ def prepare(lake: Lake, filled: Path, example: Example) -> None:
     if example.page == "README.md":
         return
     shutil.copytree(filled / "lake", lake.folder / "lake")
-    if example.page == CATALOG:
-        lake.catalogs.append(fuse.attach(lake.session, "lake", lake.folder / "lake"))
     if example.page != RECOVERY:
         append_as(lake, "loader", 10)
         return
@@ -196,22 +211,46 @@ def marked(page: str) -> Any:
 
 
 @pytest.mark.usefixtures("no_warning")
-@pytest.mark.parametrize("page", [marked(page) for page in PAGES if page != START and runs(page)])
-def test_the_python_examples_of_a_page_run(page: str, lake: Lake, filled: Path) -> None:
-    prepared = ""
+@pytest.mark.parametrize(
+    "page", [marked(page) for page in PAGES if page not in {START, START_SQL} and runs(page)]
+)
+def test_the_examples_of_a_page_run(page: str, lake: Lake, filled: Path) -> None:
+    prepared = shown = ""
     for example in examples_of(page):
+        if not example.language and shown and example.code.startswith("+-"):
+            assert masked(shown) == masked(lake.place(example.code)), example.line
+        shown = ""
         is_shell = page == RECOVERY and example.language == "bash"
-        is_python = example.language == "python"
-        if not (is_python or is_shell) or example.not_run or not is_installed(example.needs):
+        is_run = is_shell or example.language in {"python", "sql"}
+        if not is_run or example.not_run or not is_installed(example.needs):
             continue
         part = example.chapter if page == RECOVERY else page
         if part != prepared:
             prepare(lake, filled, example)
             prepared = part
-        if is_shell:
-            lake.run_shell(example)
-        else:
-            lake.run_python(example)
+        match example.language:
+            case "bash":
+                lake.run_shell(example)
+            case "sql":
+                shown = lake.run_sql(example)
+            case _:
+                lake.run_python(example)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if refused_on(page)])
+def test_what_a_page_calls_refused_is_refused_and_changes_nothing(
+    page: str, lake: Lake, filled: Path
+) -> None:
+    shutil.copytree(filled / "lake", lake.folder / "lake")
+    lake.use(fuse.attach(lake.session, "lake", lake.folder / "lake"))
+    before = fuse.Table.open(lake.folder / "lake" / "flights").head()
+    for statement, error in refused_on(page):
+        with pytest.raises(FAILURES) as refused:
+            lake.session.sql(lake.place(statement)).collect()
+        assert error in str(refused.value), statement
+
+    assert fuse.Table.open(lake.folder / "lake" / "flights").head() == before
+    assert sorted(path.name for path in (lake.folder / "lake").iterdir()) == ["delays", "flights"]
 
 
 def test_with_commit_empty_a_table_has_a_first_batch_without_rows(filled: Path) -> None:
@@ -223,15 +262,17 @@ def test_with_commit_empty_a_table_has_a_first_batch_without_rows(filled: Path) 
 
 def masked(text: str) -> str:
     """Return a text without what differs from run to run, and without its layout."""
-    for pattern, name in ((TIME, "TIME"), (SIZE, "SIZE"), (ID, "ID")):
+    for pattern, name in ((TIME, "TIME"), (SIZE, "SIZE"), (ID, "ID"), (LINE, "-")):
         text = pattern.sub(name, text)
-    return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
+    lines = (" ".join(line.split()) for line in text.strip().splitlines())
+    return "\n".join(re.sub(r" ?\| ?", "|", line) for line in lines)
 
 
 @pytest.mark.usefixtures("no_warning")
-def test_getting_started_runs_and_prints_the_shown_output(lake: Lake) -> None:
+@pytest.mark.parametrize("page", [START, START_SQL])
+def test_getting_started_runs_and_prints_the_shown_output(page: str, lake: Lake) -> None:
     shown = ""
-    for example in examples_of(START):
+    for example in examples_of(page):
         if example.not_run:
             continue
         match example.language:
@@ -239,6 +280,8 @@ def test_getting_started_runs_and_prints_the_shown_output(lake: Lake) -> None:
                 shown = lake.run_python(example)
             case "bash":
                 shown = lake.run_shell(example)
+            case "sql":
+                shown = lake.run_sql(example)
             case _:
                 assert masked(shown) == masked(lake.place(example.code)), example.line
 
@@ -253,4 +296,5 @@ def test_few_examples_are_left_out() -> None:
             "docs/operations.md",
             "tests/erasure/test_example.py runs it, where hours pass at once",
         ),
+        ("docs/sql.md", "tests/spark/test_sql_server.py runs such a client beside a server"),
     ]

@@ -95,6 +95,39 @@ def test_revert_undoes_one_commit(lake: SparkSession, table: Table) -> None:
     assert keys(table) == [0, 2]
 
 
+def test_bisect_and_blame_find_the_commits_of_rows(lake: SparkSession, table: Table) -> None:
+    table.append(rows([2, 2]), app_id="job", batch_id=7)
+
+    [first] = call(lake, "bisect('t', 'k = 2')")
+    blamed = call(lake, "blame('t', 'k > 0')")
+
+    assert (first.version, first.operation, first.row_count, first.batches) == (3, "append", 3, [])
+    assert [(each.row_count, each.version, each.batch) for each in blamed] == [
+        (2, 4, "job #7"),
+        (1, 3, None),
+        (1, 2, None),
+    ]
+    assert call(lake, "bisect('t', 'k = 9')") == []
+    assert call(lake, "bisect('t', 'k = 2', first => 4)")[0].batches == ["job #7"]
+
+
+def test_a_time_without_a_zone_is_that_of_the_session(lake: SparkSession) -> None:
+    lake.sql("CREATE TABLE lake.times AS SELECT TIMESTAMP '2026-11-21 09:00:00+00:00' AS at")
+    lake.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+
+    assert len(call(lake, "blame('times', \"at = TIMESTAMP '2026-11-21 10:00:00'\")")) == 1
+
+
+def test_set_key_makes_rows_unique(lake: SparkSession, table: Table) -> None:
+    assert call(lake, "set_key('t', array('k'))") == [Row(version=4, columns=["k"])]
+    with pytest.raises(IllegalArgumentException, match="SchemaMismatchError"):
+        lake.sql("INSERT INTO lake.t VALUES (1, 1)")
+    call(lake, "set_key('t', array())")
+
+    lake.sql("INSERT INTO lake.t VALUES (1, 1)")
+    assert keys(table) == [0, 1, 1, 2]
+
+
 def test_tags_and_branches_are_created_and_deleted(lake: SparkSession, table: Table) -> None:
     [tag] = call(lake, "create_tag('t', 'first', 1, retain => '90d')")
     [branch] = call(lake, "create_branch('t', 'fix', 'first')")
@@ -237,7 +270,8 @@ def test_each_result_has_the_columns_that_its_procedure_names() -> None:
 
 def test_the_page_lists_each_procedure_with_its_parameters() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
-    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page, re.MULTILINE)
+    chapter = page.partition("\n## Procedures\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", chapter, re.MULTILINE)
 
     assert listed == [
         (name, ", ".join(parameter.name for parameter in procedure.parameters))

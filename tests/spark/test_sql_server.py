@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
+from impala import dbapi
+from impala.error import OperationalError
 
 from fuse_stream.table.handle import Table
 from tests.spark.lake_tables import create, rows
@@ -89,6 +91,35 @@ def test_jdbc_clients_read_write_and_call(tmp_path: Path, number: signal.Signals
     assert sorted(path.name for path in tmp_path.iterdir()) == ["root"]
     with socket.socket() as again:
         again.bind(("127.0.0.1", port))
+
+
+@pytest.mark.long
+def test_a_client_of_python_reads_and_writes(tmp_path: Path) -> None:
+    root, port = tmp_path / "root", free_port()
+    create(root).append(rows([1, 2]))
+
+    with (
+        serving(root, port),
+        closing(dbapi.connect("127.0.0.1", port, auth_mechanism="PLAIN")) as connection,
+        closing(connection.cursor()) as cursor,
+    ):
+        cursor.execute("INSERT INTO lake.t WITH (appId = 'client', batchId = 0) VALUES (3, 9)")
+        cursor.execute("DELETE FROM lake.t WHERE k = 1")
+        cursor.execute("SELECT k, v FROM t WHERE k > %(least)s ORDER BY k", {"least": 0})
+        found = cursor.fetchall()
+        names = [column[0] for column in cursor.description]
+        cursor.execute("CALL lake.system.revert('t', 3)")
+        cursor.execute("SELECT version, operation FROM lake.t.history")
+        versions = cursor.fetchall()
+        with pytest.raises(OperationalError, match="columns keep their names"):
+            cursor.execute("ALTER TABLE lake.t RENAME COLUMN k TO key")
+        with closing(connection.cursor()) as other:
+            other.execute("SHOW TABLES IN lake")
+            assert [name for _, name, _ in other.fetchall()] == ["t"]
+
+    assert (names, found) == (["k", "v"], [(2, 0), (3, 9)])
+    assert versions == [(4, "revert"), (3, "delete"), (2, "append"), (1, "append"), (0, "create")]
+    assert sorted(Table.open(root / "t").to_arrow()["k"].to_pylist()) == [1, 2, 3]
 
 
 @pytest.mark.long

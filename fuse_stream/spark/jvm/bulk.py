@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuse_stream.spark.jvm.proxies import java_array, java_class
+from fuse_stream.spark.jvm.proxies import java_array, java_class, java_longs
 
 _INVOKE = "java.lang.invoke"
 MANY = 64
@@ -68,8 +68,8 @@ class Handles:
         fill = self._lookup.findVirtual(row, "pointTo", self._type(self._nothing, types))
         fill = self._combine.insertArguments(fill, 1, self._objects([b"".join(rows)]))
         places = [
-            self.item_of(long_array(self._jvm, starts)),
-            self._as(self.item_of(long_array(self._jvm, sizes)), self._int),
+            self.item_of(java_longs(self._jvm, starts)),
+            self._as(self.item_of(java_longs(self._jvm, sizes)), self._int),
         ]
         fill = self._combine.filterArguments(fill, 1, self._handles(places))
         fill = self._permuted(fill, self._nothing, [row, self._int], [0, 1, 1])
@@ -119,16 +119,6 @@ class Handles:
 
     def _objects(self, values: Sequence[Any]) -> Any:
         return java_array(self._jvm, "java.lang.Object", values)
-
-
-def long_array(jvm: Any, numbers: np.ndarray) -> Any:
-    """Return numbers as an array of longs of the JVM, in three calls."""
-    buffer = java_class(jvm, "java.nio.ByteBuffer").wrap(numbers.astype(">i8").tobytes())
-    array = java_class(jvm, "java.lang.reflect.Array").newInstance(
-        java_class(jvm, "java.lang.Long").TYPE, len(numbers)
-    )
-    buffer.asLongBuffer().get(array)
-    return array
 
 
 def writables(jvm: Any, of: str, runs: Sequence[Sequence[bytes]]) -> Any:

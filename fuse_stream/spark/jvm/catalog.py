@@ -13,17 +13,20 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fuse_stream.errors import InvalidInputError, NotFoundError
+from fuse_stream.errors import FuseError, InvalidInputError, NotFoundError
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.folders import Folders
 from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespace_of
 from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
 from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
+from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
+from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -35,7 +38,7 @@ from fuse_stream.spark.jvm.proxies import (
 from fuse_stream.spark.jvm.snapshot_views import SnapshotViews
 from fuse_stream.spark.jvm.staged_tables import CreatedTable, ReplacedTable
 from fuse_stream.spark.jvm.stream_by_name import is_for_stream
-from fuse_stream.spark.jvm.tables import FuseTable, Loaded
+from fuse_stream.spark.jvm.tables import FuseTable
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
 
@@ -55,6 +58,23 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         self._name = name
         self.folders = folders
         self._views = SnapshotViews(spark, self, name)
+
+    def toString(self) -> str:  # noqa: N802 - Java's name
+        return f"FuseCatalog of {self.folders.root.path}"
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        root = self.folders.root
+        options = sorted(map(repr, root.storage_options.items()))  # kept out of every text
+        of = (root.path, root.unsafe_single_writer, self.folders.default, *options)
+        return hash(of) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy: what it says comes from its Python object.
+        return (
+            other is not None
+            and bool(other.toString() == self.toString())
+            and bool(other.hashCode() == self.hashCode())
+        )
 
     # ---- CatalogPlugin
 
@@ -102,7 +122,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         """Load a table for a command or a write; with a version or a time, for a query."""
         version, timestamp = _travel(wanted)
         if version is None and timestamp is None:
-            return self._load(ident)
+            return self._load(ident, is_for_write=_is_for_write(wanted))
         return self._load_rows(ident, version, timestamp)
 
     def loadRelation(self, ident: Any) -> Any:  # noqa: N802
@@ -125,7 +145,15 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         return self.createTable(ident, info)
 
     def alterTable(self, ident: Any, changes: Any) -> Any:  # noqa: N802
-        alter_table(self._found(ident).table, list(changes))
+        table = self._found(ident).table
+        try:
+            alter_table(table, list(changes))
+        except FuseError as error:
+            # What Spark makes of an IllegalArgumentException here is shown with its stack trace.
+            text = f"{type(error).__name__}: {error}"
+            raise ThrownInJavaError(
+                self.jvm.java.lang.UnsupportedOperationException(text)
+            ) from error
         return self._load(ident)
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
@@ -193,13 +221,17 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
     def _create(self, ident: Any, parts: Sequence[Any]) -> None:
         if self._find(ident) is not None:
             raise self.thrown("TableAlreadyExistsException", ident)
-        location = self.folders.location(namespace_of(ident.namespace()), ident.name())
+        namespace = namespace_of(ident.namespace())
+        self.folders.check_no_table_above(namespace)
+        location = self.folders.location(namespace, ident.name())
         create_table(location, read_description(location, parts))
 
-    def _load(self, ident: Any) -> Any:
+    def _load(self, ident: Any, *, is_for_write: bool = False) -> Any:
         """Return a table as a command or a write takes it; None if there is none."""
         loaded = self._find(ident)
-        return self._find_other(ident) if loaded is None else FuseTable(self.spark, loaded)
+        if loaded is None:
+            return self._find_other(ident)
+        return FuseTable(self.spark, loaded, is_for_write=is_for_write)
 
     def _load_rows(self, ident: Any, version: str | None, timestamp: Timestamp | None) -> Any:
         """Return what a query reads of a table."""
@@ -261,3 +293,12 @@ def _travel(wanted: tuple[Any, ...]) -> tuple[str | None, Timestamp | None]:
     if chosen.getClass().getSimpleName() == "AsOfVersion":
         return str(chosen.version()), None
     return None, _EPOCH + dt.timedelta(microseconds=chosen.micros())
+
+
+def _is_for_write(wanted: tuple[Any, ...]) -> bool:
+    """True if the arguments of `loadTable` after the name say that a statement writes the table."""
+    if not wanted:
+        return False
+    first = wanted[0]
+    privileges = first if isinstance(first, AbstractSet) else first.writePrivileges()
+    return len(privileges) > 0

@@ -95,7 +95,7 @@ def _cluster_key(transforms: Sequence[Any]) -> tuple[str, ...]:
             raise InvalidInputError(
                 "a table has no partitions: its blocks are found by their bounds. Sort them by the "
                 "columns instead: CLUSTER BY (column, …)",
-                partition=str(transform.describe()),
+                partition=str(transform.toString()),
             )
         names += [_name(reference) for reference in transform.references()]
     return tuple(names)

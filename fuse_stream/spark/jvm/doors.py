@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +14,12 @@ from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import PlannedScan, ScanColumns, ScanWork, WorkReader
 from fuse_stream.spark.jvm.procedure import BoundProcedure, UnboundProcedure
 from fuse_stream.spark.jvm.proxies import jvm_of
+from fuse_stream.spark.jvm.row_deltas import DeltaOperation
+from fuse_stream.spark.jvm.row_groups import GroupOperation
+from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
+from fuse_stream.spark.jvm.row_scan import GroupScan, RowScanBuilder
 from fuse_stream.spark.jvm.self_test import find_problem
+from fuse_stream.spark.jvm.session_catalogs import session_catalogs
 from fuse_stream.spark.jvm.table_scan import (
     ChosenBlocks,
     TableScan,
@@ -29,21 +34,22 @@ _LOG = logging.getLogger(__name__)
 _found: dict[str, str | None] = {}
 """By the id of the application: what is missing."""
 
-OPEN = ("read", "write", "changes", "stream", "call")
-"""The doors that are open if the session has what they need."""
-
-LATER: Mapping[str, str] = {
-    "rows": "UPDATE and MERGE are not statements of the catalog: use fuse.sql or fuse.merge",
-}
+DOORS = ("read", "write", "rows", "changes", "stream", "call")
+"""They are open if the session has what they need."""
 
 
 _PROXIES = (
     BoundProcedure,
     Changelog,
+    DeltaOperation,
     FuseCatalog,
     FuseTable,
+    GroupOperation,
+    GroupScan,
     PlannedScan,
     PlannedStream,
+    RowOperationBuilder,
+    RowScanBuilder,
     TableScan,
     TableScanBuilder,
     TableWriteBuilder,
@@ -61,9 +67,7 @@ def find_doors(spark: SparkSession) -> dict[str, str | None]:
             if _found[application] is not None:
                 _LOG.warning("tables cannot be named in SQL: %s", _found[application])
         problem = _found[application]
-    if problem is not None:
-        return dict.fromkeys((*OPEN, *LATER), problem)
-    return {**dict.fromkeys(OPEN), **LATER}
+    return dict.fromkeys(DOORS, problem)
 
 
 def _try(spark: SparkSession) -> str | None:
@@ -80,6 +84,10 @@ def _find_interfaces(spark: SparkSession) -> None:
     for proxy in _PROXIES:
         for name in proxy.Java.implements:
             loader.loadClass(name)
+
+
+def _find_catalogs(spark: SparkSession) -> None:
+    session_catalogs(spark).size()
 
 
 def _scan_no_block(spark: SparkSession) -> None:
@@ -102,6 +110,7 @@ def _plan_no_file(spark: SparkSession) -> None:
 
 CHECKS: dict[str, Callable[[SparkSession], None]] = {
     "an interface of a catalog": _find_interfaces,
+    "the list of catalogs": _find_catalogs,
     "a scan of Parquet files": _scan_no_block,
     "a partition of Parquet files": _plan_no_file,
 }

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from fuse_stream.format.records import Snapshot
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -28,6 +29,7 @@ from fuse_stream.spark.jvm.proxies import (
     java_set,
     jvm_of,
 )
+from fuse_stream.spark.jvm.table_scan import check_batch_options
 from fuse_stream.table.handle import Table
 
 _CONNECTOR = "org.apache.spark.sql.connector"
@@ -65,18 +67,24 @@ def _snapshots(table: Table) -> Iterator[Row]:
 
 def _history(table: Table) -> Iterator[Row]:
     for snapshot in table.log():
-        batches = [
-            f"{'/'.join(filter(None, key))} #{entry.batch_id}"
-            for key, entry in snapshot.batches.items()
-        ]
         yield (
             snapshot.version,
             snapshot.timestamp_us,
             str(snapshot.operation),
             snapshot.message,
             snapshot.author,
-            batches,
+            batch_names(snapshot),
         )
+
+
+def batch_names(snapshot: Snapshot) -> list[str]:
+    """Return the batches that a snapshot committed, as the log shows them."""
+    return [batch_name(key, entry.batch_id) for key, entry in snapshot.batches.items()]
+
+
+def batch_name(key: tuple[str, str], batch_id: int) -> str:
+    """Return a batch of an application and a writer, as the log shows it."""
+    return f"{'/'.join(filter(None, key))} #{batch_id}"
 
 
 def _segments(table: Table) -> Iterator[Row]:
@@ -215,7 +223,8 @@ class MetadataTable(SpeakingProxy):
         known = java_class(self.jvm, f"{_CATALOG}.TableCapability")
         return java_set(self.jvm, [known.BATCH_READ])
 
-    def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802
+    def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        check_batch_options(dict(options.asCaseSensitiveMap()))
         return _RowsBuilder(
             LocalRows(self._spark, self._metadata.schema, self._metadata.rows(self._table))
         )

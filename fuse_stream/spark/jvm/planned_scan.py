@@ -23,6 +23,7 @@ from pyspark.sql import types as spark_types
 from fuse_stream.format.schema import Schema
 from fuse_stream.spark.block_scan import reader_session, struct_of
 from fuse_stream.spark.jvm.file_scan import (
+    ROW_INDEX,
     Constant,
     ScannedFile,
     constants_struct,
@@ -56,23 +57,35 @@ class ScanColumns:
     """The columns of a scan: those of files, with their ids, then the constants."""
 
     schema: Schema
+    has_row_index: bool = False
+    """True if `ROW_INDEX` is a column of the files."""
     constants: tuple[Constant, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        return (*self.schema.names(), *(each.name for each in self.constants))
+        row_index = (ROW_INDEX,) if self.has_row_index else ()
+        return (*self.schema.names(), *row_index, *(each.name for each in self.constants))
 
     def only(self, names: Sequence[str]) -> ScanColumns:
         """Return the columns that are among `names`, in their present order."""
         columns = tuple(each for each in self.schema.columns if each.name in names)
         return ScanColumns(
             schema=dataclasses.replace(self.schema, columns=columns),
+            has_row_index=self.has_row_index and ROW_INDEX in names,
             constants=tuple(each for each in self.constants if each.name in names),
         )
 
     def struct(self) -> spark_types.StructType:
         """Return the columns as Spark's, without ids."""
         constants = constants_struct(self.constants)
-        return spark_types.StructType([*spark_schema(self.schema).fields, *constants.fields])
+        files = self._with_row_index(spark_schema(self.schema))
+        return spark_types.StructType([*files.fields, *constants.fields])
+
+    def files_struct(self) -> spark_types.StructType:
+        """Return the columns of files as Spark's Parquet reader takes them, with ids."""
+        return self._with_row_index(struct_of(self.schema))
+
+    def _with_row_index(self, fields: spark_types.StructType) -> spark_types.StructType:
+        return fields.add(ROW_INDEX, "long") if self.has_row_index else fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +161,8 @@ class WorkReader:
             reader,
             reader.sessionState().newHadoopConf(),
             no_files,
-            struct(struct_of(self._columns.schema)),
-            struct(struct_of(self._read.schema)),
+            struct(self._columns.files_struct()),
+            struct(self._read.files_struct()),
             struct(constants_struct(self._read.constants)),
             java_array(jvm, "org.apache.spark.sql.sources.Filter", ()),
             jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty(),

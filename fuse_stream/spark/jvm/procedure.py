@@ -60,6 +60,10 @@ class Call:
     def open(self) -> Table:
         return open_at(self.location())
 
+    def time_zone(self) -> str:
+        """Return the zone of the session, for times without one."""
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
     def place(self) -> dict[str, Any]:
         """Return where the table is, as arguments of a public function."""
         found = self.location()

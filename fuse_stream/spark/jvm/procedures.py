@@ -17,7 +17,7 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.recluster import ReclusterResult
 from fuse_stream.spark.compact import compact
-from fuse_stream.spark.jvm.metadata_tables import Row
+from fuse_stream.spark.jvm.metadata_tables import Row, batch_name, batch_names
 from fuse_stream.spark.jvm.procedure import (
     BoundProcedure,
     Call,
@@ -65,6 +65,39 @@ def _rewind(call: Call) -> Iterator[Row]:
 def _revert(call: Call) -> Iterator[Row]:
     done = call.open().revert(call["version"], **call.only("on_conflict", "message", "author"))
     yield done.version, done.snapshot_id, done.summary.row_count, done.message
+
+
+def _bisect(call: Call) -> Iterator[Row]:
+    bounds = call.only("first", "last")
+    found = call.open().bisect(call["where"], **bounds, time_zone=call.time_zone()).snapshot
+    if found is not None:
+        yield (
+            found.version,
+            found.timestamp_us,
+            str(found.operation),
+            found.summary.row_count,
+            batch_names(found),
+        )
+
+
+def _blame(call: Call) -> Iterator[Row]:
+    for commit in call.open().blame(call["where"], time_zone=call.time_zone()):
+        batch = commit.batch
+        yield (
+            commit.row_count,
+            commit.version,
+            commit.timestamp_us,
+            str(commit.operation),
+            None
+            if batch is None
+            else batch_name((batch.application, batch.writer), batch.batch_id),
+            commit.message,
+            commit.is_exact,
+        )
+
+
+def _set_key(call: Call) -> Iterator[Row]:
+    yield call.open().set_key(call["columns"]).version, call["columns"]
 
 
 def _expire(call: Call) -> Iterator[Row]:
@@ -201,6 +234,7 @@ _VERSION = Parameter(
 _MAYBE_VERSION = Parameter(
     name="version", type="string", default="NULL", comment=f"{_VERSION.comment}; the head if null"
 )
+_WHERE = Parameter(name="where", type="string", comment="a predicate on the table's columns")
 _LIMIT = Parameter(
     name="limit", type="bigint", default="NULL", comment="the most blocks to rewrite"
 )
@@ -271,6 +305,40 @@ PROCEDURES: Mapping[str, Procedure] = {
         parameters=(_TABLE, _VERSION, _BRANCH, *_TEXTS),
         columns="version bigint, snapshot_id string, row_count bigint, message string",
         run=_revert,
+    ),
+    "bisect": Procedure(
+        description="Find the first version in which a row matches; no row if none does",
+        parameters=(
+            _TABLE,
+            _WHERE,
+            Parameter(
+                name="first", type="string", default="NULL", comment="the oldest version to search"
+            ),
+            Parameter(
+                name="last", type="string", default="NULL", comment="the newest; the head if null"
+            ),
+            _BRANCH,
+        ),
+        columns="version bigint, timestamp timestamp, operation string, row_count bigint, "
+        "batches array<string>",
+        run=_bisect,
+    ),
+    "blame": Procedure(
+        description="Find the commits that brought the rows that match; one row for each",
+        parameters=(_TABLE, _WHERE, _BRANCH),
+        columns="row_count bigint, version bigint, timestamp timestamp, operation string, "
+        "batch string, message string, is_exact boolean",
+        run=_blame,
+    ),
+    "set_key": Procedure(
+        description="Set the columns by which rows are unique; none remove the key",
+        parameters=(
+            _TABLE,
+            Parameter(name="columns", type="array<string>", comment="names of columns"),
+            _BRANCH,
+        ),
+        columns="version bigint, columns array<string>",
+        run=_set_key,
     ),
     "expire": Procedure(
         description="Expire old snapshots; the next vacuum deletes their files",

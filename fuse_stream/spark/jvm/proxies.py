@@ -3,7 +3,8 @@
 Rules:
 - A proxy inherits no default method of Java: it has every method of its interfaces.
 - No proxy reaches an executor: what is sent to tasks is made of Spark's own classes.
-- Two proxies are equal if they are one object. With another rule, Spark took two streams for one.
+- Two proxies are equal if they are one object, unless their class says otherwise. With another
+  rule, Spark took two streams for one. The other one in `equals` is always an object of Java.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from py4j.java_collections import JavaArray
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -70,6 +72,15 @@ def java_array(jvm: Any, of: str, items: Iterable[Any]) -> Any:
 def java_strings(jvm: Any, items: Iterable[str]) -> Any:
     """Return a Java array of strings."""
     return java_array(jvm, "java.lang.String", items)
+
+
+def java_longs(jvm: Any, numbers: np.ndarray) -> Any:
+    """Return a Java array of `long`, which is sent in one piece."""
+    array = java_class(jvm, "java.lang.reflect.Array")
+    found = array.newInstance(java_class(jvm, "java.lang.Long").TYPE, len(numbers))
+    buffer = java_class(jvm, "java.nio.ByteBuffer").wrap(numbers.astype(">i8").tobytes())
+    buffer.asLongBuffer().get(found)
+    return found
 
 
 def java_set(jvm: Any, items: Iterable[Any]) -> Any:

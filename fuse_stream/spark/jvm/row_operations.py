@@ -1,71 +1,52 @@
-"""UPDATE, MERGE and DELETE by rewriting: not statements of the catalog, and refused with a remedy.
+"""UPDATE, MERGE and DELETE of single rows: Spark computes what becomes of them, and tasks write it.
 
-Spark asks for such an operation for each DELETE, too, before it asks whether the table can delete
-by the condition alone. So an operation of DELETE is refused only when Spark begins to plan it.
+Spark knows two ways. By the first, tasks write the changed rows and say where the old ones are,
+which the commit hides. It needs classes of Java in the tasks (`java_classes`). Where these cannot
+be had, or the setting `REWRITES` is true, tasks write all rows of the blocks that the statement
+read, as the statement leaves them (`row_groups`).
+
+Spark asks for an operation for each DELETE, too, before it asks whether the table can delete by the
+condition alone.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fuse_stream.errors import InvalidInputError
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy
-from fuse_stream.spark.jvm.proxies import java_array
+from pyspark.sql import SparkSession
 
-_CONNECTOR = "org.apache.spark.sql.connector"
-_WRITE = f"{_CONNECTOR}.write"
+from fuse_stream.spark.jvm.java_classes import find_classes_problem
+from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.loaded_table import Loaded
+from fuse_stream.spark.jvm.proxies import jvm_of
+from fuse_stream.spark.jvm.row_deltas import DeltaOperation
+from fuse_stream.spark.jvm.row_groups import GroupOperation
+from fuse_stream.spark.jvm.row_scan import BlockNumbers, RowSource
+
+_WRITE = "org.apache.spark.sql.connector.write"
+REWRITES = "spark.fuse.rewriteBlocks"
+"""The setting of a session that chooses the second way."""
 
 
 class RowOperationBuilder(SpeakingProxy):
     """Makes the operation of one statement."""
 
-    def __init__(self, jvm: Any, path: str, command: Any) -> None:
-        self.jvm = jvm
-        self._path = path
-        self._command = command
-        if str(command.toString()) != "DELETE":
-            raise refused(str(command.toString()), path)
+    def __init__(self, spark: SparkSession, source: RowSource, info: Any) -> None:
+        self._spark = spark
+        self.jvm = jvm_of(spark)
+        self._source = source
+        self._command = info.command()
 
-    def build(self) -> Any:
-        return _RowOperation(self.jvm, self._path, self._command)
+    def build(self) -> SpeakingProxy:
+        kind = DeltaOperation if self._source.has_classes else GroupOperation
+        return kind(self._spark, self._source, self._command)
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperationBuilder",)
 
 
-class _RowOperation(SpeakingProxy):
-    def __init__(self, jvm: Any, path: str, command: Any) -> None:
-        self.jvm = jvm
-        self._path = path
-        self._command = command
-
-    def description(self) -> str:
-        return "fuse rows"
-
-    def command(self) -> Any:
-        return self._command
-
-    def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802 - Spark's names, here and below
-        raise refused("DELETE", self._path)
-
-    def newWriteBuilder(self, _info: Any) -> Any:  # noqa: N802
-        raise refused("DELETE", self._path)
-
-    def requiredMetadataAttributes(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.expressions.NamedReference", ())
-
-    class Java:
-        implements = (f"{_WRITE}.RowLevelOperation",)
-
-
-def refused(command: str, path: str) -> InvalidInputError:
-    """Return the error for a statement that changes rows in a way that the catalog does not."""
-    limit = (
-        "runs a DELETE only if its condition compares columns with constants"
-        if command == "DELETE"
-        else f"runs no {command}"
-    )
-    return InvalidInputError(
-        f"the catalog {limit}: run the statement by fuse.sql, with the table as fuse.`{path}`; or "
-        "use fuse.merge, fuse.update or fuse.delete"
-    )
+def row_source(spark: SparkSession, loaded: Loaded) -> RowSource:
+    """Return what the scans of a statement read of a table that it changes."""
+    rewrites = str(spark.conf.get(REWRITES, "false")).lower() == "true"
+    has_classes = not rewrites and find_classes_problem(spark) is None
+    return RowSource(loaded=loaded, numbers=BlockNumbers(), has_classes=has_classes)

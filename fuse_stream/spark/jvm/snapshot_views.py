@@ -18,8 +18,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fuse_stream.reading.scan import Selection
+from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.proxies import java_class, java_strings, jvm_of, scala_object
-from fuse_stream.spark.jvm.tables import Loaded, columns_of
+from fuse_stream.spark.jvm.tables import columns_of
 from fuse_stream.spark.read import read_rows
 from fuse_stream.spark.types import quoted, spark_schema
 

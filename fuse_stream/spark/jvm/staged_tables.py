@@ -20,9 +20,10 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.evolve import differences
 from fuse_stream.format.schema import Schema
 from fuse_stream.spark.jvm.ddl import Description
+from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.proxies import java_array
 from fuse_stream.spark.jvm.table_write import TableWriteBuilder
-from fuse_stream.spark.jvm.tables import FuseTable, Loaded, cluster_names
+from fuse_stream.spark.jvm.tables import FuseTable, cluster_names
 from fuse_stream.table.drop import drop_table
 
 _CONNECTOR = "org.apache.spark.sql.connector"

@@ -12,7 +12,9 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,6 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
@@ -41,6 +44,10 @@ from fuse_stream.table.handle import Table
 _SQL = "org.apache.spark.sql"
 _READ = f"{_SQL}.connector.read"
 _SOURCES = f"{_SQL}.execution.datasources"
+_OF_SPARK = frozenset({"versionasof", "timestampasof"})
+"""Options that Spark has taken for the snapshot."""
+_ATTRIBUTE_ID = re.compile(r"#\d+L?")
+"""Behind a column in the text of an expression of Spark's: each plan has ids of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +69,18 @@ class TableScanBuilder(SpeakingProxy):
         table: Table,
         snapshot: Snapshot,
         open_stream: Callable[[], SpeakingProxy],
+        options: Mapping[str, str],
     ) -> None:
-        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked."""
+        """Build a scan of a snapshot; `open_stream` makes the stream of the table, if asked.
+
+        The options are those of the stream; a batch has none.
+        """
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table = table
         self._snapshot = snapshot
         self._open_stream = open_stream
+        self._options = options
         self._filters: list[Any] = []
         self._wanted: Any = None
 
@@ -84,7 +96,7 @@ class TableScanBuilder(SpeakingProxy):
 
     def build(self) -> Any:
         schema = self._snapshot.schema
-        read = schema.visible if self._wanted is None else _narrowed(schema, self._wanted)
+        read = schema.visible if self._wanted is None else narrowed(schema, self._wanted)
         selection = Selection(
             schema=read,
             read=read,
@@ -97,12 +109,21 @@ class TableScanBuilder(SpeakingProxy):
             options=filter_options(read, schema, snapshot.summary.col_stats),
         )
         inner = cache(partial(self._scan, scan))  # the table's size needs none
+        name = cache(partial(_name_of, scan, snapshot, self._filters))
         leaves = sum(1 for _ in schema.leaves())
         size = sum(block.byte_count for block in scan.blocks)
         rows = sum(block.live_rows for block in scan.blocks)
         share = size * sum(1 for _ in read.leaves()) // leaves
-        open_stream = self._open_stream
-        return TableScan(self.jvm, inner, scan, open_stream, row_count=rows, byte_count=share)
+        return TableScan(
+            self.jvm,
+            inner,
+            scan,
+            name,
+            self._open_stream,
+            options=self._options,
+            row_count=rows,
+            byte_count=share,
+        )
 
     def _scan(self, scan: ChosenBlocks) -> Any:
         if self._snapshot.deletion_files:
@@ -125,28 +146,33 @@ class TableScan(SpeakingProxy):
         jvm: Any,
         inner: Callable[[], Any],
         scan: ChosenBlocks,
+        name: Callable[[], str],
         open_stream: Callable[[], SpeakingProxy],
         *,
+        options: Mapping[str, str],
         row_count: int,
         byte_count: int,
     ) -> None:
         self.jvm = jvm
         self._inner = inner
         self._scan = scan
+        self._name = name
         self._open_stream = open_stream
+        self._options = options
         self._row_count = row_count
         self._byte_count = byte_count
 
     def readSchema(self) -> Any:  # noqa: N802
         # With the ids, Spark would write them into the user's files.
         text = spark_schema(self._scan.schema).json()
-        return java_class(self.jvm, f"{_SQL}.types.DataType").fromJson(text).asNullable()
+        return java_class(self.jvm, f"{_SQL}.types.DataType").fromJson(text)
 
     def description(self) -> str:
         return f"fuse {self._inner().description()}"
 
     def toBatch(self) -> Any:  # noqa: N802
-        return _TableBatch(self.jvm, self._inner().toBatch(), self._scan)
+        check_batch_options(self._options)
+        return _TableBatch(self.jvm, self._inner().toBatch(), self._name)
 
     def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
         return self._open_stream()
@@ -165,7 +191,7 @@ class TableScan(SpeakingProxy):
         return mode.PARTITION_DEFINED
 
     def estimateStatistics(self) -> Any:  # noqa: N802
-        return _Statistics(self.jvm, self._byte_count, self._row_count)
+        return Statistics(self.jvm, self._byte_count, self._row_count)
 
     def estimateSizeInBytes(self) -> Any:  # noqa: N802
         return self.jvm.java.util.OptionalLong.of(self._byte_count)
@@ -173,25 +199,35 @@ class TableScan(SpeakingProxy):
     def reflectsFullyPushedDownFilters(self) -> bool:  # noqa: N802
         return False
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    def toString(self) -> str:  # noqa: N802
+        return self._name()
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, TableScan)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner().equals(self._inner()))  # noqa: SLF001 - the same class
-        )
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self._name()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self._name())
 
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
 
 
+def check_batch_options(options: Mapping[str, str]) -> None:
+    """Raise InvalidInputError if a batch that names a table has options that it would ignore."""
+    if others := sorted(name for name in options if name.lower() not in _OF_SPARK):
+        raise InvalidInputError(
+            "a query that names a table has no such option: a version, a tag or a branch is read "
+            "by VERSION AS OF, a time by TIMESTAMP AS OF, and changes by CHANGES",
+            options=others,
+        )
+
+
 class _TableBatch(SpeakingProxy):
-    def __init__(self, jvm: Any, inner: Any, scan: ChosenBlocks) -> None:
+    def __init__(self, jvm: Any, inner: Any, name: Callable[[], str]) -> None:
         self.jvm = jvm
         self._inner = inner
-        self._scan = scan
+        self._name = name
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         return self._inner.planInputPartitions()
@@ -199,21 +235,20 @@ class _TableBatch(SpeakingProxy):
     def createReaderFactory(self) -> Any:  # noqa: N802
         return self._inner.createReaderFactory()
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(tuple(block.location for block in self._scan.blocks)) & 0x7FFF_FFFF
+    def toString(self) -> str:  # noqa: N802
+        return f"{self._name()} batch"
 
-    def equals(self, other: object) -> bool:
-        return (
-            isinstance(other, _TableBatch)
-            and other._scan == self._scan  # noqa: SLF001 - the same class
-            and bool(other._inner.equals(self._inner))  # noqa: SLF001 - the same class
-        )
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self._name()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        return other is not None and bool(other.toString() == self.toString())
 
     class Java:
         implements = (f"{_READ}.Batch",)
 
 
-class _Statistics(SpeakingProxy):
+class Statistics(SpeakingProxy):
     def __init__(self, jvm: Any, byte_count: int, row_count: int) -> None:
         self.jvm = jvm
         self._byte_count = byte_count
@@ -230,6 +265,16 @@ class _Statistics(SpeakingProxy):
 
     class Java:
         implements = (f"{_READ}.Statistics",)
+
+
+def _name_of(scan: ChosenBlocks, snapshot: Snapshot, filters: Sequence[Any]) -> str:
+    """Return a text that is the same for scans with the same rows."""
+    tests = [_ATTRIBUTE_ID.sub("", str(each.toString())) for each in filters]
+    blocks = [block.location for block in scan.blocks]
+    # Another snapshot may hide other rows of the blocks.
+    hides = snapshot.snapshot_id if snapshot.deletion_files else ""
+    identity = repr((scan.schema, blocks, tests, hides)).encode(errors="surrogatepass")
+    return f"fuse {hashlib.sha256(identity).hexdigest()}"
 
 
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:
@@ -290,7 +335,7 @@ def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) 
     return index
 
 
-def _narrowed(schema: Schema, wanted: Any) -> Schema:
+def narrowed(schema: Schema, wanted: Any) -> Schema:
     """Return the columns of a schema that a `StructType` of Spark's names, at every depth."""
     fields = spark_types.StructType.fromJson(json.loads(wanted.json()))
     return dataclasses.replace(schema, columns=_narrowed_columns(schema.columns, fields))

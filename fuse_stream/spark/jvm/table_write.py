@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from fuse_stream.commit.plan import Intent
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.records import Operation
+from fuse_stream.spark.change_rows import commit_inserts
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.proxies import java_array, jvm_of
 from fuse_stream.spark.jvm.stream_by_name import streaming_write
+from fuse_stream.spark.options import WriteOptions, location_options, parse_write_options
 from fuse_stream.spark.write import write
-from fuse_stream.table.handle import Table
+from fuse_stream.table.location import TableLocation
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _WRITE = f"{_CONNECTOR}.write"
 _TEXTS = ("message", "author")
+_OPTIONS = ("appId", "author", "batchId", "branch", "message", "writer")
+"""Of `format("fuse")`; the others are about creating the table, or are the catalog's."""
 
 
 class TableWriteBuilder(SpeakingProxy):
     """Collects how a statement writes: it adds rows, or it replaces all of them."""
 
-    def __init__(self, spark: SparkSession, table: Table, info: Any) -> None:
+    def __init__(self, spark: SparkSession, loaded: Loaded, info: Any) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._table = table
+        self._loaded = loaded
         self._info = info
         self._mode = "append"
 
@@ -44,7 +52,7 @@ class TableWriteBuilder(SpeakingProxy):
         raise NotImplementedError("canOverwrite refuses it")
 
     def build(self) -> Any:
-        return _TableWrite(self._spark, self._table, self._info, self._mode)
+        return _TableWrite(self._spark, self._loaded, self._info, self._mode)
 
     def buildForBatch(self) -> Any:  # noqa: N802
         raise NotImplementedError("a write of DataFrames has no batch of its own")
@@ -57,15 +65,16 @@ class TableWriteBuilder(SpeakingProxy):
 
 
 class _TableWrite(SpeakingProxy):
-    def __init__(self, spark: SparkSession, table: Table, info: Any, mode: str) -> None:
+    def __init__(self, spark: SparkSession, loaded: Loaded, info: Any, mode: str) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._table = table
+        self._loaded = loaded
         self._info = info
         self._mode = mode
 
     def toInsertableRelation(self) -> Any:  # noqa: N802
-        return _Insertable(self._spark, self._table, write_options(self._info), self._mode)
+        options = insert_options(self._loaded.table.location, self._info)
+        return _Insertable(self._spark, self._loaded, options, self._mode)
 
     def description(self) -> str:
         return f"fuse {self._mode}"
@@ -78,7 +87,7 @@ class _TableWrite(SpeakingProxy):
             raise InvalidInputError(
                 "a stream adds rows: write the output mode append, or use fuse_sink in foreachBatch"
             )
-        return streaming_write(self._spark, self._table.location, self._info)
+        return streaming_write(self._spark, self._loaded.table.location, self._info)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
         return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
@@ -92,31 +101,82 @@ class _TableWrite(SpeakingProxy):
 
 class _Insertable(SpeakingProxy):
     def __init__(
-        self, spark: SparkSession, table: Table, options: Mapping[str, str], mode: str
+        self, spark: SparkSession, loaded: Loaded, options: WriteOptions, mode: str
     ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
-        self._table = table
+        self._loaded = loaded
         self._options = options
         self._mode = mode
 
     def insert(self, rows: Any, _overwrite: bool) -> None:  # noqa: FBT001 - Spark's
-        location = self._table.location
+        table, df, options = self._loaded.table, DataFrame(rows, self._spark), self._options
+        plan = rows.queryExecution().logical()
+        is_plain = options.location == table.location and options.app_id is None
+        if self._mode == "append" and is_plain and _excludes_rows_of(plan, table.table_id):
+            # For Spark a MERGE that only inserts is an append. But its rows are those that match
+            # no row of one snapshot, so they may be no new rows for another.
+            intent = Intent(
+                operation=Operation.MERGE, message=options.message, author=options.author
+            )
+            commit_inserts(df, table, self._loaded.snapshot, intent)
+            return
         write(
-            DataFrame(rows, self._spark),
-            location.path,
+            df,
+            options.location.path,
             mode=self._mode,
-            message=self._options.get("message", ""),
-            author=self._options.get("author", ""),
-            storage_options=location.storage_options,
-            unsafe_single_writer=location.unsafe_single_writer,
+            branch=options.location.branch,
+            app_id=options.app_id,
+            batch_id=options.batch_id,
+            writer=options.writer,
+            message=options.message,
+            author=options.author,
+            storage_options=options.location.storage_options,
+            unsafe_single_writer=options.location.unsafe_single_writer,
         )
 
     class Java:
         implements = ("org.apache.spark.sql.sources.InsertableRelation",)
 
 
+def _excludes_rows_of(plan: Any, table_id: str) -> bool:
+    """True if a plan of Spark's leaves out rows for which a table has rows: an anti join."""
+    if plan.nodeName() == "Join" and str(plan.joinType().toString()) == "LeftAnti":
+        leaves = plan.right().collectLeaves()
+        relations = (leaves.apply(at) for at in range(leaves.size()))
+        if any(hasattr(each, "table") and each.table().id() == table_id for each in relations):
+            return True
+    children = plan.children()
+    return any(_excludes_rows_of(children.apply(at), table_id) for at in range(children.size()))
+
+
+def insert_options(location: TableLocation, info: Any) -> WriteOptions:
+    """Return the options of a write to a table, which are among those of `format("fuse")`.
+
+    Raises:
+        InvalidInputError: an option is unknown, or has no meaning here.
+    """
+    given = dict(info.options().asCaseSensitiveMap())
+    parsed = parse_write_options({**location_options(location), **given}, streaming=False)
+    known = {option.lower() for option in _OPTIONS}
+    if others := sorted(name for name in given if name.lower() not in known):
+        raise InvalidInputError(
+            "this option has no meaning where a table is written by its name: leave it out, or use "
+            "fuse.write",
+            options=others,
+            known=list(_OPTIONS),
+        )
+    chosen = dataclasses.replace(location, branch=parsed.location.branch)
+    return dataclasses.replace(parsed, location=chosen)
+
+
 def write_options(info: Any) -> dict[str, str]:
-    """Return the options of a write that the log shows."""
+    """Return the options of a statement that changes rows which the log shows."""
     options = info.options()
     return {name: options.get(name) for name in _TEXTS if options.containsKey(name)}
+
+
+def intent_of(operation: Operation, options: Mapping[str, str]) -> Intent:
+    """Return the commit of a write with `write_options`."""
+    message, author = (options.get(name, "") for name in _TEXTS)
+    return Intent(operation=operation, message=message, author=author)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from fuse_stream.dml.delete import delete
 from fuse_stream.format.records import Snapshot
-from fuse_stream.format.schema import Schema
 from fuse_stream.spark.jvm.connector_predicates import find_predicate
+from fuse_stream.spark.jvm.file_scan import ROW_INDEX
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
@@ -22,37 +21,42 @@ from fuse_stream.spark.jvm.proxies import (
     jvm_of,
     scala_seq,
 )
-from fuse_stream.spark.jvm.row_operations import RowOperationBuilder
+from fuse_stream.spark.jvm.row_operations import RowOperationBuilder, row_source
+from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource
 from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
 from fuse_stream.spark.jvm.table_write import TableWriteBuilder
 from fuse_stream.spark.types import quoted, spark_schema
-from fuse_stream.table.handle import Table
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _CATALOG = f"{_CONNECTOR}.catalog"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A snapshot of a table, found by the table's name."""
-
-    name: str
-    """With the catalog's."""
-    table: Table
-    snapshot: Snapshot
-
-
 class FuseTable(SpeakingProxy):
     """One snapshot of a table for reads; the table for writes."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded) -> None:
+    def __init__(self, spark: SparkSession, loaded: Loaded, *, is_for_write: bool = False) -> None:
+        """Make the table that Spark gets; `is_for_write` says that a statement may change it."""
+        self._is_for_write = is_for_write
         self.spark = spark
         self.jvm = jvm_of(spark)
         self.loaded = loaded
 
     def toString(self) -> str:  # noqa: N802 - Java's name
-        return self.loaded.name
+        use = "for writes" if self._is_for_write else "for reads"
+        return f"{self.loaded.name} {self.loaded.snapshot.snapshot_id} {use}"
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        return hash(self.toString()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        """Compare names and snapshots: by them Spark finds what CACHE TABLE has kept."""
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self.toString())
+
+    @cached_property
+    def _rows(self) -> RowSource:
+        return row_source(self.spark, self.loaded)
 
     # ---- Table
 
@@ -97,6 +101,7 @@ class FuseTable(SpeakingProxy):
             known.STREAMING_WRITE,
             known.V1_BATCH_WRITE,
             known.TRUNCATE,
+            known.AUTOMATIC_SCHEMA_EVOLUTION,
             known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
         )
         return java_set(self.jvm, able)
@@ -104,9 +109,12 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsMetadataColumns
 
     def metadataColumns(self) -> Any:  # noqa: N802
-        hidden = hidden_schema(self.loaded.snapshot.schema)
+        hidden = spark_schema(hidden_schema(self.loaded.snapshot.schema))
+        if self._is_for_write:
+            hidden = hidden.add(BLOCK, "long", nullable=False)
+            hidden = hidden.add(ROW_INDEX, "long", nullable=False)
         session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-        fields = list(session.parseDataType(spark_schema(hidden).json()).fields())
+        fields = list(session.parseDataType(hidden.json()).fields())
         return java_array(
             self.jvm,
             f"{_CATALOG}.MetadataColumn",
@@ -119,22 +127,25 @@ class FuseTable(SpeakingProxy):
     # ---- SupportsRead, SupportsWrite
 
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
+        if self._is_for_write:
+            return RowScanBuilder(self.spark, self._rows)
+        given = dict(options.asCaseSensitiveMap())
         stream = partial(
             open_append_stream,
             self.spark,
             self.loaded.table.location,
             self.loaded.snapshot.schema.visible,
-            dict(options.asCaseSensitiveMap()),
+            given,
         )
-        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream)
+        return TableScanBuilder(self.spark, self.loaded.table, self.loaded.snapshot, stream, given)
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        return TableWriteBuilder(self.spark, self.loaded.table, info)
+        return TableWriteBuilder(self.spark, self.loaded, info)
 
     # ---- SupportsRowLevelOperations
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:  # noqa: N802
-        return RowOperationBuilder(self.jvm, self.loaded.table.location.path, info.command())
+        return RowOperationBuilder(self.spark, self._rows, info)
 
     # ---- SupportsDeleteV2
 
@@ -181,7 +192,7 @@ class HiddenColumn(SpeakingProxy):
         return self._field.dataType()
 
     def isNullable(self) -> bool:  # noqa: N802
-        return True
+        return bool(self._field.nullable())
 
     def comment(self) -> None:
         return None
@@ -207,10 +218,3 @@ def cluster_names(snapshot: Snapshot) -> list[str]:
     """Return the names of the columns of a snapshot's cluster key."""
     names = {column.id: column.name for column in snapshot.schema.columns}
     return [names[column] for column in snapshot.cluster_key]
-
-
-def hidden_schema(schema: Schema) -> Schema:
-    """Return the hidden columns of a schema."""
-    shown = {column.id for column in schema.visible.columns}
-    hidden = tuple(column for column in schema.columns if column.id not in shown)
-    return dataclasses.replace(schema, columns=hidden)
