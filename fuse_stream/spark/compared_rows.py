@@ -50,19 +50,11 @@ class StagedFiles:
 
     def iter_rows(self) -> Iterator[pa.Table]:
         """Yield the rows of each file."""
-        for key in self._keys(".parquet"):
+        keys = [found.key for found in self.store.list(self.prefix)]
+        for key in sorted(key for key in keys if key.endswith(".parquet")):
             rows = pq.read_table(pa.BufferReader(self.store.get(key)))
             named = rows.rename_columns([column.name for column in self.columns])
             yield adapt(named, self.columns, self.schema)
-
-    def delete(self) -> None:
-        """Delete the files. It is safe to repeat."""
-        self.store.delete_all(self._keys(""))
-
-    def _keys(self, end: str) -> list[str]:
-        return sorted(
-            found.key for found in self.store.list(self.prefix) if found.key.endswith(end)
-        )
 
 
 def find_changes(

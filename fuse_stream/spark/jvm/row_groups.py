@@ -14,9 +14,11 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -27,7 +29,7 @@ from fuse_stream.format.layout import staged_prefix
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.spark.block_scan import session_like
 from fuse_stream.spark.compared_rows import StagedFiles, find_changes
-from fuse_stream.spark.jvm.file_scan import hadoop_name
+from fuse_stream.spark.jvm.file_scan import hadoop_name, hadoop_path
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import hidden_schema
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_seq
@@ -43,6 +45,7 @@ from fuse_stream.spark.jvm.table_write import intent_of, write_options
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.types import columns_of_spark
 
+_LOG = logging.getLogger(__name__)
 _SQL = "org.apache.spark.sql"
 _CONNECTOR = f"{_SQL}.connector"
 _WRITE = f"{_CONNECTOR}.write"
@@ -147,7 +150,6 @@ class _GroupWrite(SpeakingProxy):
         return self.description()
 
     def toBatch(self) -> _GroupWrite:  # noqa: N802
-        self._files = self._file_write()
         return self
 
     def _file_write(self) -> Any:
@@ -198,6 +200,8 @@ class _GroupWrite(SpeakingProxy):
     # ---- BatchWrite
 
     def createBatchWriterFactory(self, info: Any) -> Any:  # noqa: N802
+        # Not before: if Spark fails to look which blocks have a row to change, it aborts nothing.
+        self._files = self._file_write()
         return self._files.createBatchWriterFactory(info)
 
     def useCommitCoordinator(self) -> bool:  # noqa: N802
@@ -217,11 +221,20 @@ class _GroupWrite(SpeakingProxy):
 
         intent = intent_of(self._operation, write_options(self._info))
         commit_read(self._table, self._head, intent, stage)
-        self._staged.delete()
+        self._delete_files()
 
     def abort(self, messages: Any) -> None:
         self._files.abort(messages)
-        self._staged.delete()
+        self._delete_files()
+
+    def _delete_files(self) -> None:
+        session: Any = self._spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        folder = hadoop_path(self.jvm, self._staged.location)
+        try:
+            files = folder.getFileSystem(session.sessionState().newHadoopConf())
+            files.delete(folder, True)  # noqa: FBT003 - Java's: with what is in it
+        except Py4JJavaError as error:  # the statement has ended without it
+            _LOG.warning("vacuum will delete the files of a statement in _staged/: %s", error)
 
     class Java:
         implements = (
