@@ -42,7 +42,15 @@ SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings"
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+PROFILE = "ci" if os.environ.get("CI") else "local"
+settings.register_profile("few", settings.get_profile(PROFILE), max_examples=25)
+settings.load_profile(PROFILE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples where the tests that take long are left out."""
+    if config.option.markexpr == "not long":
+        settings.load_profile("few")
 
 
 def pytest_report_header() -> str:

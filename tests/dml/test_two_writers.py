@@ -85,6 +85,7 @@ def test_two_writers_end_in_one_of_their_two_orders(change: str, other: str) -> 
     assert len(met) > 1 or other in {"expire", "vacuum"}
 
 
+@pytest.mark.long
 def test_a_schedule_that_is_left_out_ends_like_one_that_is_run() -> None:
     base = made()
     acts = delete_some, OTHERS["compact"]

@@ -611,6 +611,7 @@ def test_a_publish_of_a_branch_deleted_and_vacuumed_meanwhile_finds_no_branch(
             assert isinstance(outcome, ConflictError)
 
 
+@pytest.mark.long
 def test_a_vacuum_passes_over_a_branch_deleted_and_vacuumed_meanwhile(world: World) -> None:
     others = branch_deleted_and_vacuumed(world)
 

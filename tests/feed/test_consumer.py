@@ -650,6 +650,7 @@ def test_a_killed_reader_does_not_block_its_restart(place: Place, *, is_batch_do
     assert len(reader.drain()) == (0 if is_batch_done else 1)
 
 
+@pytest.mark.long
 def test_of_two_readers_that_start_at_once_one_continues() -> None:
     for schedule in iter_schedules(14):
         place = Place()

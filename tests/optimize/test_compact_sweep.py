@@ -59,6 +59,7 @@ def work(store: Store) -> None:
     table.compact()
 
 
+@pytest.mark.long
 def test_whatever_call_fails_the_rows_stay_and_the_next_run_ends_it(base: MemoryStore) -> None:
     counted = FaultyStore(copy_of(base))
     opened(counted, 5)

@@ -401,6 +401,7 @@ def test_what_others_bring_meanwhile_is_left_to_the_next_run(store: MemoryStore)
     assert table.recluster().blocks_before == 6
 
 
+@pytest.mark.long
 def test_a_crash_at_any_call_costs_no_row_and_the_next_run_goes_on(store: MemoryStore) -> None:
     table = shuffled(store, commits=6)
     before = rows_of(table)

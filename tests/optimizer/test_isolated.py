@@ -89,6 +89,7 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "job" / "driver.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "way", ["cwd", "empty entry", "relative entry", "script", "-c", "package", "left"]
 )

@@ -23,6 +23,7 @@ def courses() -> list[Course]:
     return [run_course(seed) for seed in SEEDS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_random_order_of_events_loses_rows_or_leaves_garbage(
     courses: list[Course], seed: int

@@ -126,6 +126,7 @@ def test_after_any_fault_the_clone_is_whole_or_absent_and_the_same_call_finishes
     assert landed < len(at_calls)
 
 
+@pytest.mark.long
 @every_nth(3)
 def test_two_calls_at_the_same_time_make_one_clone(stride: int) -> None:
     counted = FaultyStore(prepared(FIRST))
@@ -143,6 +144,7 @@ def test_two_calls_at_the_same_time_make_one_clone(stride: int) -> None:
         assert keys(table_in(disk, "b/", "a/").changes(0).read_all()) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_clone_and_a_create_at_the_same_time_leave_one_of_the_two_tables() -> None:
     counted = FaultyStore(prepared(FIRST))
     make(counted, FIRST)

@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
+from fuse_stream.format.layout import BLOCKS_PREFIX
 from fuse_stream.spark import change_rows, change_writer, compared_rows
 from fuse_stream.spark.jvm import java_classes, row_groups
 from fuse_stream.spark.jvm.row_operations import REWRITES
@@ -45,6 +46,10 @@ def open_table(lake: Lake, name: str = "t") -> Table:
 
 def staged_files(lake: Lake) -> list[str]:
     return [path.name for path in (lake.root / "t" / "_staged").glob("*")]
+
+
+def stored_blocks(lake: Lake) -> set[str]:
+    return {info.key for info in open_table(lake).metadata.store.list(BLOCKS_PREFIX)}
 
 
 # ---- against a model
@@ -232,6 +237,7 @@ def check_history(lake: Lake, seed: int, steps: int) -> None:
     assert staged_files(lake) == []
 
 
+@pytest.mark.long
 def test_random_statements_leave_the_rows_of_a_model(lake: Lake) -> None:
     check_history(lake, seed=1, steps=8)
 
@@ -404,6 +410,7 @@ def test_the_writers_of_dataframes_merge_into_a_table(lake: Lake) -> None:
 # ---- failures
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "statement",
     [
@@ -417,10 +424,12 @@ def test_the_writers_of_dataframes_merge_into_a_table(lake: Lake) -> None:
 )
 def test_a_failed_task_leaves_the_table_as_it_was(lake: Lake, statement: str) -> None:
     lake.sql("CREATE TABLE lake.t AS SELECT id, id AS v FROM range(80000)")
+    before = stored_blocks(lake)
     lake.refuses(statement, "boom")
 
     assert open_table(lake).head().version == 1
     assert lake.sql("SELECT sum(v) FROM lake.t") == [80000 * 79999 // 2]
+    assert stored_blocks(lake) == before
     assert staged_files(lake) == []
 
 
@@ -454,11 +463,16 @@ def test_of_two_merges_at_once_the_later_one_conflicts_and_runs_again(
     while not started.exists():
         thread.join(0.05)
         assert thread.is_alive()
-    open_table(lake).update("id = 1", {"v": 100})
+    lake.sql(
+        "MERGE INTO lake.t USING (SELECT 1L k) s ON t.id = s.k WHEN MATCHED THEN UPDATE SET v = 100"
+    )
+    blocks = stored_blocks(lake)
     free.touch()
     thread.join()
 
     assert [str(each).startswith("ConflictError: another writer") for each in failures] == [True]
+    assert stored_blocks(lake) == blocks
+    assert staged_files(lake) == []
     assert open_table(lake).head().version == 2
     lake.sql(slow)
     assert sorted(lake.sql("SELECT * FROM lake.t"))[1] == (1, 110)

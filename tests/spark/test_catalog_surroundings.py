@@ -242,6 +242,7 @@ def test_a_view_of_one_session_is_no_view_of_another(lake: Lake) -> None:
 # ---- a Spark that is not as expected
 
 
+@pytest.mark.long
 def test_without_spark_s_list_of_catalogs_the_portable_ways_work(
     spark: SparkSession,
     tmp_path: Path,

@@ -186,6 +186,7 @@ def logged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
     return folder, run(streams.read_stream(spark, folder), folder / "checkpoint")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "through",
     [pytest.param(4, marks=pytest.mark.long), 9, pytest.param(12, marks=pytest.mark.long)],

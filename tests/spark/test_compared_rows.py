@@ -41,6 +41,7 @@ def counted(rows: pa.Table) -> Counter[str]:
     return Counter(map(repr, rows.to_pylist()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schema", [SCHEMA, NESTED], ids=["plain", "nested"])
 @pytest.mark.parametrize("most_rows", [4, 4_000_000])
 @given(before=ROWS, after=ROWS)

@@ -105,6 +105,7 @@ def test_a_consumer_continues_from_its_checkpoint_also_below_the_floor(
     assert after.versions_behind == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_committed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_query_that_died_in_a_batch_does_not_block_its_restart(
     spark: SparkSession, table: Table, tmp_path: Path, door: str, *, is_committed: bool

@@ -218,6 +218,7 @@ def assert_restarts(
     assert_delivered_once(folder / "table", FILES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", [job for job in ONCE if job.plan], ids=lambda job: job.name)
 def test_a_query_of_another_plan_is_killed_and_restarts(
     spark: SparkSession, killed: Path, undisturbed: Callable[[str], Path], job: Job
@@ -397,6 +398,7 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused(
 # ---- rivals
 
 
+@pytest.mark.long
 def test_two_queries_of_two_applications_lose_no_batch(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "table"
     files = 8
@@ -437,6 +439,7 @@ def test_a_driver_that_slept_while_its_rival_committed_commits_nothing_more(
         assert_delivered_once(folder / job.name / "table", FILES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", RACERS, ids=names(RACERS))
 def test_two_drivers_of_one_query_deliver_each_row_once(
     spark: SparkSession, other: tuple[Path, Driver], job: Job
@@ -459,6 +462,7 @@ def test_two_drivers_of_one_query_deliver_each_row_once(
         assert_delivered_once(scenario / "table", RACE_FILES)
 
 
+@pytest.mark.long
 def test_a_batch_over_sparks_limit_on_results_is_written_by_tasks(
     other: tuple[Path, Driver],
 ) -> None:

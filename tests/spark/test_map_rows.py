@@ -126,6 +126,7 @@ def test_an_error_of_the_plan_reaches_the_user_unchanged(spark: SparkSession) ->
         mapped(df)
 
 
+@pytest.mark.long
 def test_a_stateful_stream_of_long_rows_is_exact(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(3):
         ids = [number * 2, number * 2 + 1]

@@ -180,6 +180,7 @@ def check_history(session: SparkSession, path: str, seed: int, steps: int) -> Co
     return met
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_history_ends_as_on_sparks_own_table(
     session: SparkSession, tmp_path: Path, seed: int

@@ -51,6 +51,7 @@ def by_sink(spark: SparkSession, folder: Path) -> None:
     run(odd(read_stream(spark, folder)), sink, folder / "checkpoint")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "door",
     [*(pytest.param(door, marks=pytest.mark.long) for door in (by_write, by_format)), by_sink],
@@ -86,6 +87,7 @@ def test_odd_names_are_written_pruned_followed_and_compacted(
     assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["a.b"]) == expected
 
 
+@pytest.mark.long
 def test_a_stream_copies_odd_names_from_table_to_table(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     by_write(spark, tmp_path)
@@ -126,6 +128,7 @@ def add_by_sink(spark: SparkSession, folder: Path) -> None:
     run(rows, fuse_sink(str(folder / "table"), merge_schema=True), folder / "checkpoint")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("door", [add_by_write, add_by_format, add_by_sink])
 def test_a_case_sensitive_session_adds_a_column_that_differs_in_case(
     spark: SparkSession,

@@ -54,6 +54,7 @@ def operations_of(table: Path) -> list[str]:
     return [str(snapshot.operation) for snapshot in Table.open(table).log()]
 
 
+@pytest.mark.long
 def test_a_stream_of_small_batches_ends_up_in_big_blocks(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -159,6 +159,7 @@ def answers_of(frame: DataFrame, texts: list[str]) -> dict[str, pa.ChunkedArray]
     return dict(zip(texts, found.columns, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [*QUICK_MODES, *LONG_MODES])
 def test_pruned_blocks_hold_no_row_that_the_session_would_keep(
     spark: SparkSession, mode: str

@@ -65,6 +65,7 @@ def test_rewind_takes_a_time(lake: SparkSession, table: Table) -> None:
     assert done.target == 2
 
 
+@pytest.mark.long
 def test_rewind_forks_the_checkpoints_of_queries(
     lake: SparkSession, table: Table, tmp_path: Path
 ) -> None:

@@ -222,6 +222,7 @@ def test_columns_are_found_by_their_ids(spark: SparkSession, tmp_path: Path) -> 
     assert sorted(df.select("a", "b", "s.y").collect()) == [(10, 2, 1), (20, 1, 1)]
 
 
+@pytest.mark.long
 def test_floats_are_compared_as_spark_compares_them(spark: SparkSession, tmp_path: Path) -> None:
     numbers = [-0.0, NAN, 5.0, None]
     rows = pa.table(

@@ -379,6 +379,7 @@ def test_columns_have_no_ids_that_spark_would_write(
 # ---- settings, names
 
 
+@pytest.mark.long
 def test_settings_of_the_start_count_not_later_ones(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -415,6 +416,7 @@ def test_in_a_session_of_other_rules_a_predicate_means_the_same(
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 def test_columns_may_have_any_names_also_those_of_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:

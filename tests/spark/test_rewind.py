@@ -191,6 +191,7 @@ def test_a_checkpoint_cut_by_hand_skips_no_batch_of_a_rewound_table(
     assert ids_of(table) == ids_delivered(5)
 
 
+@pytest.mark.long
 def test_fixed_code_is_tried_on_a_branch_and_published(spark: SparkSession, tmp_path: Path) -> None:
     table, checkpoint, fork = (tmp_path / name for name in ("table", "checkpoint", "fork"))
     deliver(tmp_path, range(3))
@@ -247,6 +248,7 @@ def test_tags_and_branches_can_be_read_by_every_reader(spark: SparkSession, tmp_
     assert blocks.count() == 3
 
 
+@pytest.mark.long
 @EACH_DOOR
 def test_a_lost_checkpoint_is_rebuilt_from_the_ledger(
     spark: SparkSession, tmp_path: Path, door: str

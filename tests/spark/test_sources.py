@@ -39,6 +39,7 @@ def sources_of(path: Path) -> tuple[SourcePosition, ...]:
     return entries["default", ""].sources or ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("door", DOORS)
 def test_a_sink_records_each_reader_with_its_position_and_path(
     spark: SparkSession, tmp_path: Path, door: str
@@ -133,6 +134,7 @@ def test_without_the_plan_the_positions_have_no_path(
     assert [one.name for one in sources_of(tmp_path / "silver")] == [f"{table.table_id[:8]}@1"]
 
 
+@pytest.mark.long
 def test_the_writer_of_the_format_records_positions_without_paths(
     spark: SparkSession, tmp_path: Path
 ) -> None:

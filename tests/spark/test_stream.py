@@ -682,6 +682,7 @@ def test_a_stream_that_fails_in_every_batch_delivers_every_row_once(
     assert stream.total() == content(table)
 
 
+@pytest.mark.long
 @ONE_DOOR
 def test_a_restarted_stream_follows_a_table_with_concurrent_writers(
     table: Table, tmp_path: Path, follow: Callable[..., Follower]

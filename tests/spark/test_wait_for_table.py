@@ -148,6 +148,7 @@ def test_a_store_that_fails_is_not_waited_for(tmp_path: Path) -> None:
     assert clock.slept == []
 
 
+@pytest.mark.long
 @EACH_DOOR
 def test_silver_is_loaded_before_bronze_is_created(
     spark: SparkSession, tmp_path: Path, door: str

@@ -335,6 +335,7 @@ def run_to_the_end(writer: DataStreamWriter, folder: Path) -> None:
         query.stop()
 
 
+@pytest.mark.long
 def test_an_appending_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -359,6 +360,7 @@ def test_an_appending_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     }
 
 
+@pytest.mark.long
 def test_a_complete_stream_in_format_fuse_is_exact_after_a_lost_commit_entry(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -588,6 +588,7 @@ def test_rows_are_judged_by_the_newest_schema(store: MemoryStore) -> None:
         table.append(wide, merge_schema=True)
 
 
+@pytest.mark.long
 def test_the_size_of_metadata_does_not_grow_with_history(table: Table, store: MemoryStore) -> None:
     sizes, segments = [0], [0]
     for number in range(1, 1001):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def _step(store: Store, verb: str, key: str, data: bytes) -> str:
     return str(getattr(store, verb)(key, data))
 
 
+@pytest.mark.long
 @given(first=PROGRAMS, second=PROGRAMS)
 @settings(max_examples=60)
 def test_a_schedule_that_is_left_out_ends_like_one_that_is_run(

@@ -76,6 +76,7 @@ def most_tests(count: int) -> int:
     return int(math.log2(count)) + 1
 
 
+@pytest.mark.long
 @given(history=st.lists(steps, max_size=12), where=st.sampled_from(PREDICATES))
 @settings(max_examples=150)
 def test_bisect_finds_the_first_snapshot_that_matches(

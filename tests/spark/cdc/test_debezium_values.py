@@ -48,6 +48,7 @@ def strange(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession
     return made
 
 
+@pytest.mark.long
 def test_the_schema_in_a_message_says_what_its_values_mean(strange: SparkSession) -> None:
     fields = [
         field("price", "bytes", DECIMAL, parameters={"scale": "2"}),
