@@ -36,8 +36,8 @@ OWN_JVM = {
 HALFWAY = "test_merge"
 """The modules before it share one session of Spark, the others another, each in a worker."""
 
-SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings"}
-"""Other modules that stay in one worker: each has a fixture that takes seconds."""
+SHARED_FIXTURE = {"test_documents", "test_lost_slots", "test_real_interleavings", "test_reprs"}
+"""Other modules that stay in one worker: a fixture takes seconds, or its tests are a sequence."""
 
 # A first example may import half of pyarrow; whether a law holds matters here, not how fast.
 settings.register_profile("local", deadline=None)

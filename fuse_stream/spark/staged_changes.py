@@ -31,6 +31,8 @@ def commit_read(
 ) -> Snapshot | None:
     """Commit what was computed from the snapshot `read`; return None if `stage` has nothing to do.
 
+    If another snapshot is the head already, nothing is put.
+
     Raises:
         ConflictError: `read` is not the head any more; nothing was committed.
         CommitStateUnknownError: the store failed; the commit may have landed.
@@ -42,6 +44,8 @@ def commit_read(
         return stage(on.snapshot)
 
     try:
+        if table.committer.was_behind():
+            raise _moved(read)
         return table.committer.commit(intent, stage_on, replan=False).snapshot
     except NothingToDoError:
         return None
