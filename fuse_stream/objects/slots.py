@@ -102,8 +102,8 @@ class Metadata:
         """The names of the branches whose refs were read, by branch id."""
         self._set_back: set[str] = set()
         """Ids of the branches whose hint was ahead of the head."""
-        self._table_id: str | None = None
-        """The id in the table file; None before that was read or written."""
+        self._table_file: TableFile | None = None
+        """None before it was read or written."""
 
     def load_table_file(self) -> TableFile:
         """Return `_fuse.json`.
@@ -124,7 +124,7 @@ class Metadata:
             return None
         with _named(key=TABLE_KEY):
             table = decode_table_file(data)
-        self._table_id = table.table_id
+        self._table_file = table
         return table
 
     def store_table_file(self, table: TableFile) -> None:
@@ -134,7 +134,11 @@ class Metadata:
             AlreadyExistsError: it exists.
         """
         self.store.put_if_absent(TABLE_KEY, encode_table_file(table))
-        self._table_id = table.table_id
+        self._table_file = table
+
+    def is_clone(self) -> bool:
+        """True if the table is a clone; reads the table file only if nothing has. Its errors."""
+        return bool((self._table_file or self.load_table_file()).origins)
 
     def learn_branch(self, branch: BranchRef) -> None:
         """Remember a branch whose ref the caller has read: its name, floor and fork points."""
@@ -391,12 +395,13 @@ class Metadata:
         self._set_back.discard(branch_id)
 
     def _check_table(self, head: Snapshot) -> None:
-        if self._table_id not in {None, head.table_id}:
+        table = self._table_file
+        if table is not None and table.table_id != head.table_id:
             raise CorruptObjectError(
                 f"the table file, {TABLE_KEY}, is of another table than the newest snapshot; "
                 "fuse-stream fsck shows which of the two is wrong and how to repair it",
                 path=self.store.url,
-                table_file=self._table_id,
+                table_file=table.table_id,
                 snapshot=head.table_id,
             )
 

@@ -157,7 +157,7 @@ def _read(
     with_places: bool,
 ) -> Any:
     blocks = SnapshotBlocks(metadata, snapshot, selection)
-    if metadata.load_table_file().origins:
+    if metadata.is_clone():
         blocks.matching(None)  # an origin that may not be read is an error of this call
     scan = BlockScan(
         schema=selection.read,

@@ -1,4 +1,4 @@
-"""The one Spark session of the run, for the tests in this folder."""
+"""The Spark session of a worker, for the tests in this folder."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from fuse_stream.spark.jvm.bulk import MANY, Handles, writables
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
+from fuse_stream.spark.jvm.java_errors import NamedProxy, let_errors_through
 from fuse_stream.spark.jvm.proxies import (
     java_class,
     java_strings,
@@ -80,7 +80,7 @@ class FileListing:
     """For Spark's cache, two listings whose identities have the same `repr` are one."""
 
 
-class _FileIndex(SpeakingProxy):
+class _FileIndex(NamedProxy):
     """A `FileIndex` of a listing."""
 
     def __init__(self, spark: SparkSession, listing: FileListing, schema: Any) -> None:
@@ -146,13 +146,6 @@ class _FileIndex(SpeakingProxy):
 
     def toString(self) -> str:  # noqa: N802
         return self._name
-
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(self._name) & 0x7FFF_FFFF
-
-    def equals(self, other: Any) -> bool:
-        # The other is Java's, also where it is a proxy; its text comes from its Python object.
-        return other is not None and bool(other.toString() == self._name)
 
     class Java:
         implements = (f"{_SOURCES}.FileIndex",)

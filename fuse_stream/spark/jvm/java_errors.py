@@ -80,6 +80,17 @@ def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+class NamedProxy(SpeakingProxy):
+    """One that equals those with the same text: for objects that Spark shares or caches."""
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        return hash(self.toString()) & 0x7FFF_FFFF
+
+    def equals(self, other: Any) -> bool:
+        # The other is Java's, also where it is a proxy; its text comes from its Python object.
+        return other is not None and bool(other.toString() == self.toString())
+
+
 def java_exception(jvm: Any, error: FuseError) -> Any:
     """Return an exception of Java with the class and the message of an error."""
     # pyspark shows the message of this class of Java's without a stack trace.

@@ -244,7 +244,7 @@ class PlannedScan(SpeakingProxy):
     ) -> None:
         """Keep what plans the work; `open_stream` makes the stream of a query's checkpoint."""
         self.jvm = reader.jvm
-        self._reader = reader
+        self.reader = reader
         self._plan = plan
         self._description = description
         self._open_stream = open_stream
@@ -252,7 +252,7 @@ class PlannedScan(SpeakingProxy):
     # ---- Scan
 
     def readSchema(self) -> Any:  # noqa: N802 - Spark's names, here and below
-        return self._reader.read_schema
+        return self.reader.read_schema
 
     def description(self) -> str:
         return self._description
@@ -269,21 +269,21 @@ class PlannedScan(SpeakingProxy):
         raise NotImplementedError("tables are read in micro-batches, not continuously")
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomMetric")
+        return self.reader.nothing(f"{_CONNECTOR}.metric.CustomMetric")
 
     def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomTaskMetric")
+        return self.reader.nothing(f"{_CONNECTOR}.metric.CustomTaskMetric")
 
     def columnarSupportMode(self) -> Any:  # noqa: N802
-        return self._reader.by_partition()
+        return self.reader.by_partition()
 
     # ---- Batch
 
     def planInputPartitions(self) -> Any:  # noqa: N802
-        return self._reader.plan(self._plan())
+        return self.reader.plan(self._plan())
 
     def createReaderFactory(self) -> Any:  # noqa: N802
-        return self._reader.factory()
+        return self.reader.factory()
 
     def toString(self) -> str:  # noqa: N802
         return self._description

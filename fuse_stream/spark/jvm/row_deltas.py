@@ -19,9 +19,10 @@ from fuse_stream.spark.jvm.file_scan import ROW_INDEX
 from fuse_stream.spark.jvm.java_classes import new_instance
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
-from fuse_stream.spark.jvm.proxies import java_array, jvm_of
+from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource, references
-from fuse_stream.spark.jvm.table_write import intent_of, write_options
+from fuse_stream.spark.jvm.row_write import RowWrite
+from fuse_stream.spark.jvm.table_write import intent_of
 from fuse_stream.spark.jvm.task_functions import returned_rows, writer_factory
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.task_writer import TaskWriter
@@ -76,7 +77,7 @@ class DeltaOperation(SpeakingProxy):
         implements = (f"{_WRITE}.SupportsDelta",)
 
 
-class _DeltaWrite(SpeakingProxy):
+class _DeltaWrite(RowWrite):
     """The write of a statement: its builder, and its batch."""
 
     def __init__(
@@ -90,8 +91,8 @@ class _DeltaWrite(SpeakingProxy):
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table, self._read = loaded.table, loaded.snapshot
-        self._operation = operation
-        self._options = write_options(info)
+        self.operation = operation
+        self._info = info
         self._block_of = block_of
         self._row = fields_of(info.schema()).fields
         metadata = info.metadataSchema()
@@ -115,35 +116,6 @@ class _DeltaWrite(SpeakingProxy):
             cluster_key=read.cluster_key,
             target=block_target(read.properties),
         )
-
-    # ---- DeltaWriteBuilder, DeltaWrite
-
-    def build(self) -> _DeltaWrite:
-        return self
-
-    def description(self) -> str:
-        return f"fuse {self._operation}"
-
-    def toString(self) -> str:  # noqa: N802
-        return self.description()
-
-    def toBatch(self) -> _DeltaWrite:  # noqa: N802
-        return self
-
-    def buildForBatch(self) -> Any:  # noqa: N802
-        return self
-
-    def buildForStreaming(self) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows writes no stream")
-
-    def toStreaming(self) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows writes no stream")
-
-    def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
-
-    def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
 
     # ---- DeltaBatchWrite
 
@@ -172,11 +144,11 @@ class _DeltaWrite(SpeakingProxy):
         def stage(head: Snapshot) -> Staged:
             found = gathered(self._writer, returned_rows(messages), self._block_of)
             staged, _ = stage_changes(
-                self._table.metadata, head, self._schema, found, self._operation
+                self._table.metadata, head, self._schema, found, self.operation
             )
             return staged
 
-        intent = intent_of(self._operation, self._options)
+        intent = intent_of(self.operation, self._info)
         commit_read(self._table, self._read, intent, stage)
 
     def abort(self, messages: Any) -> None:

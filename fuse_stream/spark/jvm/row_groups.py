@@ -32,7 +32,7 @@ from fuse_stream.spark.compared_rows import StagedFiles, find_changes
 from fuse_stream.spark.jvm.file_scan import hadoop_name, hadoop_path
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import hidden_schema
-from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_seq
+from fuse_stream.spark.jvm.proxies import java_class, jvm_of, scala_seq
 from fuse_stream.spark.jvm.row_deltas import fields_of
 from fuse_stream.spark.jvm.row_scan import (
     BLOCK,
@@ -41,7 +41,8 @@ from fuse_stream.spark.jvm.row_scan import (
     RowSource,
     references,
 )
-from fuse_stream.spark.jvm.table_write import intent_of, write_options
+from fuse_stream.spark.jvm.row_write import RowWrite
+from fuse_stream.spark.jvm.table_write import intent_of
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.types import columns_of_spark
 
@@ -108,7 +109,7 @@ class GroupOperation(SpeakingProxy):
         implements = (f"{_WRITE}.RowLevelOperation",)
 
 
-class _GroupWrite(SpeakingProxy):
+class _GroupWrite(RowWrite):
     """The write of a statement: its builder, and its batch."""
 
     def __init__(
@@ -122,7 +123,7 @@ class _GroupWrite(SpeakingProxy):
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table, self._head = source.loaded.table, source.loaded.snapshot
-        self._operation = operation
+        self.operation = operation
         self._info = info
         self._read = read
         metadata = self._table.metadata
@@ -137,20 +138,6 @@ class _GroupWrite(SpeakingProxy):
         )
         self._files: Any = None
         """Spark's own write of the files."""
-
-    # ---- WriteBuilder, Write
-
-    def build(self) -> _GroupWrite:
-        return self
-
-    def description(self) -> str:
-        return f"fuse {self._operation}"
-
-    def toString(self) -> str:  # noqa: N802
-        return self.description()
-
-    def toBatch(self) -> _GroupWrite:  # noqa: N802
-        return self
 
     def _file_write(self) -> Any:
         jvm = self.jvm
@@ -182,21 +169,6 @@ class _GroupWrite(SpeakingProxy):
         finally:
             sessions.setActiveSession(active)
 
-    def buildForBatch(self) -> Any:  # noqa: N802
-        return self
-
-    def buildForStreaming(self) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows writes no stream")
-
-    def toStreaming(self) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows writes no stream")
-
-    def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
-
-    def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomTaskMetric", ())
-
     # ---- BatchWrite
 
     def createBatchWriterFactory(self, info: Any) -> Any:  # noqa: N802
@@ -216,10 +188,10 @@ class _GroupWrite(SpeakingProxy):
         def stage(head: Snapshot) -> Staged:
             metadata = self._table.metadata
             found = find_changes(metadata, head, self._read(), self._staged)
-            staged, _ = stage_changes(metadata, head, self._schema, found, self._operation)
+            staged, _ = stage_changes(metadata, head, self._schema, found, self.operation)
             return staged
 
-        intent = intent_of(self._operation, write_options(self._info))
+        intent = intent_of(self.operation, self._info)
         commit_read(self._table, self._head, intent, stage)
         self._delete_files()
 

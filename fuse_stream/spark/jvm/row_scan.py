@@ -27,7 +27,7 @@ from fuse_stream.spark.jvm.file_scan import ROW_INDEX, Constant, ScannedFile
 from fuse_stream.spark.jvm.java_classes import new_instance
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded
-from fuse_stream.spark.jvm.planned_scan import READ, ScanColumns, ScanWork, WorkReader
+from fuse_stream.spark.jvm.planned_scan import READ, PlannedScan, ScanColumns, ScanWork, WorkReader
 from fuse_stream.spark.jvm.proxies import java_array, java_class, java_longs, jvm_of, scala_seq
 from fuse_stream.spark.jvm.table_scan import Statistics
 from fuse_stream.spark.shown_rows import NumberedBlock, ShownRows
@@ -131,7 +131,7 @@ class RowScanBuilder(SpeakingProxy):
         )
 
 
-class RowScan(SpeakingProxy):
+class RowScan(PlannedScan):
     """A scan of blocks, and its batch."""
 
     def __init__(
@@ -142,9 +142,8 @@ class RowScan(SpeakingProxy):
         source: RowSource,
         blocks: Sequence[BlockFile],
     ) -> None:
+        super().__init__(reader, self._work, description="fuse rows")
         self._spark = spark
-        self.jvm = reader.jvm
-        self._reader = reader
         self._columns = columns
         self._source = source
         self.blocks = blocks
@@ -155,29 +154,8 @@ class RowScan(SpeakingProxy):
 
     # ---- Scan
 
-    def readSchema(self) -> Any:  # noqa: N802
-        return self._reader.read_schema
-
     def description(self) -> str:
         return f"fuse rows of {len(self.blocks)} blocks"
-
-    def toBatch(self) -> RowScan:  # noqa: N802
-        return self
-
-    def toMicroBatchStream(self, _checkpoint: str) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows reads no stream")
-
-    def toContinuousStream(self, _checkpoint: str) -> Any:  # noqa: N802
-        raise NotImplementedError("a statement that changes rows reads no stream")
-
-    def supportedCustomMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomMetric")
-
-    def reportDriverMetrics(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_CONNECTOR}.metric.CustomTaskMetric")
-
-    def columnarSupportMode(self) -> Any:  # noqa: N802
-        return self._reader.by_partition()
 
     def estimateStatistics(self) -> Any:  # noqa: N802
         return Statistics(self.jvm, self._byte_count(), sum(b.live_rows for b in self.blocks))
@@ -197,13 +175,13 @@ class RowScan(SpeakingProxy):
 
     def planInputPartitions(self) -> Any:  # noqa: N802
         if self._partitions is None:  # Spark asks more than once
-            self._partitions = self._planned()
+            self._partitions = super().planInputPartitions()
         return self._partitions
 
-    def _planned(self) -> Any:
+    def _work(self) -> ScanWork:
         number_of = self._source.numbers.number_of
         if self._leaves_out and not self._source.has_classes:
-            return self._reader.plan(ScanWork(tasks=self._tasks()))
+            return ScanWork(tasks=self._tasks())
         files = [
             ScannedFile(
                 location=block.location,
@@ -212,7 +190,7 @@ class RowScan(SpeakingProxy):
             )
             for block in self.blocks
         ]
-        return self._reader.plan(ScanWork(files=files))
+        return ScanWork(files=files)
 
     def createReaderFactory(self) -> Any:  # noqa: N802
         if self._factory is None:
@@ -220,7 +198,7 @@ class RowScan(SpeakingProxy):
         return self._factory
 
     def _made_factory(self) -> Any:
-        rows = self._reader.factory()
+        rows = super().createReaderFactory()
         if not self._leaves_out or not self._source.has_classes:
             return rows
         numbers = [self._source.numbers.number_of(block.block_id) for block in self.blocks]
@@ -277,7 +255,7 @@ class GroupScan(RowScan):
         self._partitions = None
 
     def pushedPredicates(self) -> Any:  # noqa: N802
-        return self._reader.nothing(f"{_CONNECTOR}.expressions.filter.Predicate")
+        return self.reader.nothing(f"{_CONNECTOR}.expressions.filter.Predicate")
 
     def supportsIterativePushdown(self) -> bool:  # noqa: N802
         return False

@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 from fuse_stream.feed.changes import Piece
 from fuse_stream.feed.offsets import Batch
 from fuse_stream.feed.tasks import BlocksTask, Task, plain_pieces, plan_compared_tasks
-from fuse_stream.format.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from fuse_stream.format.schema import Schema
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import KnownBlocks
@@ -42,7 +41,8 @@ from fuse_stream.spark.block_scan import (
     without_ids,
 )
 from fuse_stream.spark.format_stream import FuseStreamReader
-from fuse_stream.spark.jvm.file_scan import Constant, is_local
+from fuse_stream.spark.jvm.feed_work import MARKS
+from fuse_stream.spark.jvm.file_scan import is_local
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy, let_errors_through
 from fuse_stream.spark.jvm.micro_batches import (
     default_limit,
@@ -61,12 +61,6 @@ if TYPE_CHECKING:
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _READ = "org.apache.spark.sql.connector.read.streaming"
 _QUERY_ID = "sql.streaming.queryId"
-
-_MARKS = (
-    Constant(name=CHANGE_TYPE, type="string"),
-    Constant(name=COMMIT_VERSION, type="long"),
-    Constant(name=COMMIT_TIMESTAMP, type="timestamp"),
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,7 +229,7 @@ class StreamSource(SpeakingProxy):
             schema=schema,
             blocks=KnownBlocks(store, [(each.block, self._marks(each)) for each in pieces]),
             options=filter_options(schema, schema, None),
-            constants=_MARKS if self._is_marked else (),
+            constants=MARKS if self._is_marked else (),
             is_streaming=True,
         )
         rows = scan_blocks(self._spark, session, scan)

@@ -35,7 +35,7 @@ from fuse_stream.spark.block_scan import (
     struct_of,
 )
 from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path, is_local
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.java_errors import NamedProxy, SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.spark.where import read_filters
@@ -96,7 +96,7 @@ class TableScanBuilder(SpeakingProxy):
 
     def build(self) -> Any:
         schema = self._snapshot.schema
-        read = schema.visible if self._wanted is None else narrowed(schema, self._wanted)
+        read = schema.visible if self._wanted is None else _narrowed(schema, self._wanted)
         selection = Selection(
             schema=read,
             read=read,
@@ -138,7 +138,7 @@ class TableScanBuilder(SpeakingProxy):
         )
 
 
-class TableScan(SpeakingProxy):
+class TableScan(NamedProxy):
     """Spark's `ParquetScan` of some blocks; its columns are without the ids of the format."""
 
     def __init__(
@@ -202,13 +202,6 @@ class TableScan(SpeakingProxy):
     def toString(self) -> str:  # noqa: N802
         return self._name()
 
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(self._name()) & 0x7FFF_FFFF
-
-    def equals(self, other: Any) -> bool:
-        # The other is Java's, also where it is a proxy; its text comes from its Python object.
-        return other is not None and bool(other.toString() == self._name())
-
     class Java:
         implements = (f"{_READ}.Scan", f"{_READ}.SupportsReportStatistics")
 
@@ -223,7 +216,7 @@ def check_batch_options(options: Mapping[str, str]) -> None:
         )
 
 
-class _TableBatch(SpeakingProxy):
+class _TableBatch(NamedProxy):
     def __init__(self, jvm: Any, inner: Any, name: Callable[[], str]) -> None:
         self.jvm = jvm
         self._inner = inner
@@ -237,12 +230,6 @@ class _TableBatch(SpeakingProxy):
 
     def toString(self) -> str:  # noqa: N802
         return f"{self._name()} batch"
-
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(self._name()) & 0x7FFF_FFFF
-
-    def equals(self, other: Any) -> bool:
-        return other is not None and bool(other.toString() == self.toString())
 
     class Java:
         implements = (f"{_READ}.Batch",)
@@ -335,7 +322,7 @@ def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) 
     return index
 
 
-def narrowed(schema: Schema, wanted: Any) -> Schema:
+def _narrowed(schema: Schema, wanted: Any) -> Schema:
     """Return the columns of a schema that a `StructType` of Spark's names, at every depth."""
     fields = spark_types.StructType.fromJson(json.loads(wanted.json()))
     return dataclasses.replace(schema, columns=_narrowed_columns(schema.columns, fields))

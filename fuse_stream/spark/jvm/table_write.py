@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -170,13 +169,7 @@ def insert_options(location: TableLocation, info: Any) -> WriteOptions:
     return dataclasses.replace(parsed, location=chosen)
 
 
-def write_options(info: Any) -> dict[str, str]:
-    """Return the options of a statement that changes rows which the log shows."""
-    options = info.options()
-    return {name: options.get(name) for name in _TEXTS if options.containsKey(name)}
-
-
-def intent_of(operation: Operation, options: Mapping[str, str]) -> Intent:
-    """Return the commit of a write with `write_options`."""
-    message, author = (options.get(name, "") for name in _TEXTS)
+def intent_of(operation: Operation, info: Any) -> Intent:
+    """Return the commit of a statement that changes rows, with the texts for the log."""
+    message, author = (info.options().getOrDefault(name, "") for name in _TEXTS)
     return Intent(operation=operation, message=message, author=author)

@@ -11,7 +11,7 @@ from fuse_stream.dml.delete import delete
 from fuse_stream.format.records import Snapshot
 from fuse_stream.spark.jvm.connector_predicates import find_predicate
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX
-from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.java_errors import NamedProxy, SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
 from fuse_stream.spark.jvm.proxies import (
     java_array,
@@ -32,7 +32,7 @@ _CONNECTOR = "org.apache.spark.sql.connector"
 _CATALOG = f"{_CONNECTOR}.catalog"
 
 
-class FuseTable(SpeakingProxy):
+class FuseTable(NamedProxy):
     """One snapshot of a table for reads; the table for writes."""
 
     def __init__(self, spark: SparkSession, loaded: Loaded, *, is_for_write: bool = False) -> None:
@@ -43,16 +43,9 @@ class FuseTable(SpeakingProxy):
         self.loaded = loaded
 
     def toString(self) -> str:  # noqa: N802 - Java's name
+        """Return the name and the snapshot: by them Spark finds what CACHE TABLE has kept."""
         use = "for writes" if self._is_for_write else "for reads"
         return f"{self.loaded.name} {self.loaded.snapshot.snapshot_id} {use}"
-
-    def hashCode(self) -> int:  # noqa: N802 - Java's name
-        return hash(self.toString()) & 0x7FFF_FFFF
-
-    def equals(self, other: Any) -> bool:
-        """Compare names and snapshots: by them Spark finds what CACHE TABLE has kept."""
-        # The other is Java's, also where it is a proxy; its text comes from its Python object.
-        return other is not None and bool(other.toString() == self.toString())
 
     @cached_property
     def _rows(self) -> RowSource:
