@@ -29,6 +29,7 @@ from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
 from fuse_stream.spark.jvm.proxies import (
+    is_called_by,
     java_array,
     java_class,
     java_set,
@@ -263,8 +264,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
     def _is_for_command(self) -> bool:
         """True if Spark resolves the name of a command, such as DESCRIBE, in this call."""
         # It asks in the same way for both, so only the stack of its thread tells them apart.
-        error = self.jvm.java.lang.Throwable()
-        return _COMMANDS in self.jvm.org.apache.spark.util.Utils.exceptionString(error)
+        return is_called_by(self.jvm, _COMMANDS)
 
     class Java:
         implements = (

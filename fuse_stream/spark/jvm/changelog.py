@@ -42,7 +42,7 @@ from fuse_stream.spark.jvm.planned_scan import (
     ScanWork,
     WorkReader,
 )
-from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of
+from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, options_of
 from fuse_stream.spark.options import ReadOptions, parse_read_options
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
@@ -211,7 +211,7 @@ class Changelog(SpeakingProxy):
         return False
 
     def newScanBuilder(self, options: Any) -> SpeakingProxy:  # noqa: N802
-        given = dict(options.asCaseSensitiveMap())
+        given = options_of(options)
         return PlannedScanBuilder(self.jvm, self._columns, partial(self._scan, given))
 
     def rowId(self) -> Any:  # noqa: N802

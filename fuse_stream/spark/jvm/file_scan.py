@@ -20,6 +20,7 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.spark.jvm.bulk import MANY, Handles, writables
 from fuse_stream.spark.jvm.java_errors import NamedProxy, let_errors_through
+from fuse_stream.spark.jvm.packing import Packing
 from fuse_stream.spark.jvm.proxies import (
     java_class,
     java_strings,
@@ -83,7 +84,10 @@ class FileListing:
 class _FileIndex(NamedProxy):
     """A `FileIndex` of a listing."""
 
-    def __init__(self, spark: SparkSession, listing: FileListing, schema: Any) -> None:
+    def __init__(self, spark: SparkSession, reader: Any, listing: FileListing, schema: Any) -> None:
+        """Keep what lists files; `reader` is the scan's own, for its settings are changed."""
+        self._reader = reader
+        self._packing = Packing.of(reader)
         self._listing = listing
         identity = hashlib.sha256(repr(listing.identity).encode(errors="surrogatepass"))
         self._name = f"fuse {identity.hexdigest()}"
@@ -98,6 +102,7 @@ class _FileIndex(NamedProxy):
         if not partition_filters.isEmpty():
             is_wanted = self._test(partition_filters)
             found = [each for each in found if is_wanted(each.values())]
+        self._packing.set_limit(self._reader, [file.byte_count for file in files])
         return scala_seq(self.jvm, found)
 
     def _test(self, filters: Any) -> Callable[[Any], bool]:
@@ -174,14 +179,15 @@ def scan_files(
     """
     jvm = jvm_of(spark)
     schema = reader.parseDataType(constants_struct(constants).json())
+    own = reader.cloneSession()
     relation = java_class(jvm, f"{_SOURCES}.HadoopFsRelation")(
-        _FileIndex(spark, listing, schema),
+        _FileIndex(spark, own, listing, schema),
         schema,
         fields,
         jvm.scala.Option.empty(),
         java_class(jvm, f"{_SOURCES}.parquet.ParquetFileFormat")(),
         _map(jvm, options),
-        reader,
+        own,
     )
     plan = scala_object(jvm, f"{_SOURCES}.LogicalRelation").apply(relation, is_streaming)
     return java_class(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(reader, plan)

@@ -28,6 +28,7 @@ from fuse_stream.spark.jvm.proxies import (
     java_map,
     java_set,
     jvm_of,
+    options_of,
 )
 from fuse_stream.spark.jvm.table_scan import check_batch_options
 from fuse_stream.table.handle import Table
@@ -224,7 +225,7 @@ class MetadataTable(SpeakingProxy):
         return java_set(self.jvm, [known.BATCH_READ])
 
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
-        check_batch_options(dict(options.asCaseSensitiveMap()))
+        check_batch_options(options_of(options))
         return _RowsBuilder(
             LocalRows(self._spark, self._metadata.schema, self._metadata.rows(self._table))
         )

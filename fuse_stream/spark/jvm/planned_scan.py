@@ -32,6 +32,7 @@ from fuse_stream.spark.jvm.file_scan import (
     unsafe_row,
 )
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
+from fuse_stream.spark.jvm.packing import Packing
 from fuse_stream.spark.jvm.proxies import (
     java_array,
     java_class,
@@ -143,13 +144,12 @@ class WorkReader:
     def _parquet_scan(self) -> Any:
         jvm, reader = self.jvm, self._reader_session()
         nothing = jvm.scala.Option.empty()
-        sources = jvm.org.apache.spark.sql.execution.datasources
-        no_files = sources.InMemoryFileIndex(
+        no_files = java_class(jvm, f"{_SOURCES}.InMemoryFileIndex")(
             reader,
             scala_seq(jvm, ()),
             scala_object(jvm, "scala.collection.immutable.Map").empty(),
             nothing,
-            scala_object(jvm, "org.apache.spark.sql.execution.datasources.NoopCache"),
+            scala_object(jvm, f"{_SOURCES}.NoopCache"),
             nothing,
             nothing,
         )
@@ -157,7 +157,7 @@ class WorkReader:
         def struct(of: spark_types.StructType) -> Any:
             return reader.parseDataType(of.json())
 
-        return sources.v2.parquet.ParquetScan(
+        return java_class(jvm, f"{_SOURCES}.v2.parquet.ParquetScan")(
             reader,
             reader.sessionState().newHadoopConf(),
             no_files,
@@ -165,7 +165,7 @@ class WorkReader:
             struct(self._read.files_struct()),
             struct(constants_struct(self._read.constants)),
             java_array(jvm, "org.apache.spark.sql.sources.Filter", ()),
-            jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty(),
+            java_class(jvm, "org.apache.spark.sql.util.CaseInsensitiveStringMap").empty(),
             nothing,
             scala_seq(jvm, ()),
             scala_seq(jvm, ()),
@@ -175,7 +175,8 @@ class WorkReader:
     def _file_partitions(self, files: Sequence[ScannedFile]) -> list[Any]:
         """Return Spark's partitions of files: large ones split, small ones together."""
         jvm, reader = self.jvm, self._reader_session(files)
-        most = split_bytes(reader, [file.byte_count for file in files])
+        cores = reader.leafNodeDefaultParallelism()
+        most = Packing.of(reader).limit([file.byte_count for file in files], cores)
         new_row = java_class(jvm, "org.apache.spark.sql.catalyst.expressions.UnsafeRow")
         new_part = java_class(jvm, f"{_SOURCES}.PartitionedFile")
         spark_path = scala_object(jvm, "org.apache.spark.paths.SparkPath").fromPath
@@ -219,16 +220,6 @@ def python_table(
     no_partitioning = java_array(jvm, f"{_CONNECTOR}.expressions.Transform", ())
     table = found.getTable(schema, no_partitioning, given)
     return table, java_class(jvm, "org.apache.spark.sql.util.CaseInsensitiveStringMap")(given)
-
-
-def split_bytes(reader: Any, sizes: Sequence[int]) -> int:
-    """Return the most bytes of a partition, as Spark does for the files of a session."""
-    conf = reader.sessionState().conf()
-    opening = conf.filesOpenCostInBytes()
-    wanted = conf.filesMinPartitionNum()
-    count = wanted.get() if wanted.isDefined() else reader.leafNodeDefaultParallelism()
-    share = (sum(sizes) + opening * len(sizes)) // max(1, count)
-    return int(max(1, min(conf.filesMaxPartitionBytes(), max(opening, share))))
 
 
 class PlannedScan(SpeakingProxy):

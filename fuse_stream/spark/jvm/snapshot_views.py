@@ -16,6 +16,7 @@ from collections import OrderedDict
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as spark_types
 
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.jvm.loaded_table import Loaded
@@ -54,7 +55,7 @@ class SnapshotViews:
         text = f"SELECT {names} FROM {self._name}.{_INNER}.{quoted(inner)}"  # noqa: S608 - quoted
         view = (
             java_class(self._jvm, f"{_CATALOG}.View$Builder")()
-            .withColumns(columns_of(self._jvm, fields))
+            .withColumns(columns_of(self._jvm, fields.json()))
             .withQueryText(text)
             .withCurrentCatalog(self._name)
             .withCurrentNamespace(java_strings(self._jvm, ()))
@@ -102,7 +103,7 @@ class SnapshotViews:
         )
         info = (
             java_class(self._jvm, f"{_CATALOG}.TableInfo$Builder")()
-            .withColumns(columns_of(self._jvm, java_class(self._jvm, f"{_SQL}.types.StructType")()))
+            .withColumns(columns_of(self._jvm, spark_types.StructType().json()))
             .withProvider(_INNER)
             .build()
         )

@@ -23,7 +23,7 @@ from fuse_stream.spark.jvm.feed_work import append_work
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import ScanColumns, WorkReader, python_table
-from fuse_stream.spark.jvm.proxies import java_class, jvm_of
+from fuse_stream.spark.jvm.proxies import is_called_by, java_class, jvm_of, options_of
 from fuse_stream.spark.options import location_options
 from fuse_stream.table.location import TableLocation
 
@@ -43,8 +43,7 @@ def is_for_stream(jvm: Any) -> bool:
         text = str(origin.sqlText().get())
         found = text[origin.startIndex().get() : origin.stopIndex().get() + 1]
         return _STREAM.match(found) is not None
-    error = jvm.java.lang.Throwable()
-    return _READER in jvm.org.apache.spark.util.Utils.exceptionString(error)
+    return is_called_by(jvm, _READER)
 
 
 def open_append_stream(
@@ -78,7 +77,7 @@ def streaming_write(spark: SparkSession, location: TableLocation, info: Any) -> 
         info: Spark's `LogicalWriteInfo`.
     """
     jvm = jvm_of(spark)
-    options = dict(info.options().asCaseSensitiveMap())
+    options = options_of(info.options())
     options |= location_options(location)
     if location.unsafe_single_writer:
         options["unsafeSingleWriter"] = "true"

@@ -36,6 +36,7 @@ from fuse_stream.spark.block_scan import (
 )
 from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path, is_local
 from fuse_stream.spark.jvm.java_errors import NamedProxy, SpeakingProxy
+from fuse_stream.spark.jvm.packing import Packing
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.spark.where import read_filters
@@ -279,6 +280,7 @@ def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]
         reader, index, fields, fields, made
     )
     builder.pushFilters(scala_seq(jvm, filters))
+    Packing.of(reader).set_limit(reader, [block.byte_count for block in scan.blocks])
     return builder.build()
 
 

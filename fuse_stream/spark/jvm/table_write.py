@@ -13,7 +13,7 @@ from fuse_stream.format.records import Operation
 from fuse_stream.spark.change_rows import commit_inserts
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded
-from fuse_stream.spark.jvm.proxies import java_array, jvm_of
+from fuse_stream.spark.jvm.proxies import java_array, jvm_of, options_of
 from fuse_stream.spark.jvm.stream_by_name import streaming_write
 from fuse_stream.spark.options import WriteOptions, location_options, parse_write_options
 from fuse_stream.spark.write import write
@@ -155,7 +155,7 @@ def insert_options(location: TableLocation, info: Any) -> WriteOptions:
     Raises:
         InvalidInputError: an option is unknown, or has no meaning here.
     """
-    given = dict(info.options().asCaseSensitiveMap())
+    given = options_of(info.options())
     parsed = parse_write_options({**location_options(location), **given}, streaming=False)
     known = {option.lower() for option in _OPTIONS}
     if others := sorted(name for name in given if name.lower() not in known):

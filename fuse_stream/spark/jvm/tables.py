@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ from fuse_stream.spark.jvm.proxies import (
     java_map,
     java_set,
     jvm_of,
+    options_of,
     scala_seq,
 )
 from fuse_stream.spark.jvm.row_operations import RowOperationBuilder, row_source
@@ -51,6 +52,10 @@ class FuseTable(NamedProxy):
     def _rows(self) -> RowSource:
         return row_source(self.spark, self.loaded)
 
+    @cached_property
+    def _schema(self) -> str:
+        return spark_schema(self.loaded.snapshot.schema.visible).json()
+
     # ---- Table
 
     def name(self) -> str:
@@ -63,11 +68,10 @@ class FuseTable(NamedProxy):
         return str(self.loaded.snapshot.version)
 
     def schema(self) -> Any:
-        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-        return session.parseDataType(spark_schema(self.loaded.snapshot.schema.visible).json())
+        return java_class(self.jvm, "org.apache.spark.sql.types.DataType").fromJson(self._schema)
 
     def columns(self) -> Any:
-        return columns_of(self.jvm, self.schema())
+        return columns_of(self.jvm, self._schema)
 
     def partitioning(self) -> Any:
         names = cluster_names(self.loaded.snapshot)
@@ -122,7 +126,7 @@ class FuseTable(NamedProxy):
     def newScanBuilder(self, options: Any) -> Any:  # noqa: N802
         if self._is_for_write:
             return RowScanBuilder(self.spark, self._rows)
-        given = dict(options.asCaseSensitiveMap())
+        given = options_of(options)
         stream = partial(
             open_append_stream,
             self.spark,
@@ -200,10 +204,12 @@ class HiddenColumn(SpeakingProxy):
         implements = (f"{_CATALOG}.MetadataColumn",)
 
 
-def columns_of(jvm: Any, schema: Any) -> Any:
-    """Return the fields of a `StructType` as columns of a table."""
+@lru_cache(maxsize=64)
+def columns_of(jvm: Any, schema: str) -> Any:
+    """Return the fields of a `StructType`, given as its JSON, as columns of a table."""
+    fields = java_class(jvm, "org.apache.spark.sql.types.DataType").fromJson(schema).fields()
     create = java_class(jvm, f"{_CATALOG}.Column").create
-    made = [create(field.name(), field.dataType(), field.nullable()) for field in schema.fields()]
+    made = [create(field.name(), field.dataType(), field.nullable()) for field in fields]
     return java_array(jvm, f"{_CATALOG}.Column", made)
 
 
