@@ -15,8 +15,6 @@ from typing import Any
 
 _MOST = "spark.sql.files.maxPartitionBytes"
 _TASKS = "spark.sql.files.minPartitionNum"
-_STEPS = 64
-"""The limit is found to this part of a task's share of the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,12 @@ class Packing:
         tasks = cores * -(-total // (cores * self.most))
         if not ordered or self._tasks(ordered, self.most) > tasks:
             return self.most
-        low, high = max(ordered[0], total // tasks), min(self.most, total)
-        while high - low > total // (tasks * _STEPS):
+        low = max(ordered[0], -(-total // tasks))
+        high = min(self.most, low + ordered[0])  # this is enough
+        while low < high:
             middle = (low + high) // 2
             if self._tasks(ordered, middle) > tasks:
-                low = middle
+                low = middle + 1
             else:
                 high = middle
         return high
