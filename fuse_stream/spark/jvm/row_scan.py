@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -267,7 +268,8 @@ class GroupScan(RowScan):
         )
 
 
-def references(jvm: Any, names: Sequence[str]) -> Any:
+@lru_cache(maxsize=64)  # Spark asks some 20 times in a statement
+def references(jvm: Any, names: tuple[str, ...]) -> Any:
     """Return columns as Spark's connectors name them."""
     column = java_class(jvm, f"{_CONNECTOR}.expressions.FieldReference").column
     return java_array(jvm, f"{_CONNECTOR}.expressions.NamedReference", map(column, names))

@@ -91,17 +91,7 @@ class FuseTable(NamedProxy):
         return java_array(self.jvm, f"{_CATALOG}.constraints.Constraint", ())
 
     def capabilities(self) -> Any:
-        known = java_class(self.jvm, f"{_CATALOG}.TableCapability")
-        able = (
-            known.BATCH_READ,
-            known.MICRO_BATCH_READ,
-            known.STREAMING_WRITE,
-            known.V1_BATCH_WRITE,
-            known.TRUNCATE,
-            known.AUTOMATIC_SCHEMA_EVOLUTION,
-            known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
-        )
-        return java_set(self.jvm, able)
+        return _capabilities(self.jvm)
 
     # ---- SupportsMetadataColumns
 
@@ -202,6 +192,21 @@ class HiddenColumn(SpeakingProxy):
 
     class Java:
         implements = (f"{_CATALOG}.MetadataColumn",)
+
+
+@lru_cache(maxsize=1)  # Spark asks some 20 times in a statement
+def _capabilities(jvm: Any) -> Any:
+    known = java_class(jvm, f"{_CATALOG}.TableCapability")
+    able = (
+        known.BATCH_READ,
+        known.MICRO_BATCH_READ,
+        known.STREAMING_WRITE,
+        known.V1_BATCH_WRITE,
+        known.TRUNCATE,
+        known.AUTOMATIC_SCHEMA_EVOLUTION,
+        known.OVERWRITE_BY_FILTER,  # refused by the write, which says what to do instead
+    )
+    return java_set(jvm, able)
 
 
 @lru_cache(maxsize=64)
