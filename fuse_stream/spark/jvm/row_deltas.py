@@ -142,7 +142,7 @@ class _DeltaWrite(RowWrite):
 
     def commit(self, messages: Any, *_summary: Any) -> None:
         def stage(head: Snapshot) -> Staged:
-            found = gathered(self._writer, returned_rows(messages), self._block_of)
+            found = gathered(self._writer, returned_rows(self._spark, messages), self._block_of)
             staged, _ = stage_changes(
                 self._table.metadata, head, self._schema, found, self.operation
             )

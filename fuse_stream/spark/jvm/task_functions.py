@@ -6,6 +6,7 @@ Python on the driver, to be made, to write and to commit.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.udf import _wrap_function  # pyspark offers no public way
 
+from fuse_stream.spark.jvm.java_classes import new_instance
 from fuse_stream.spark.jvm.proxies import java_class, jvm_of
 
 _PYTHON = "org.apache.spark.sql.execution.datasources.v2.python"
@@ -58,11 +60,12 @@ def writer_factory(spark: SparkSession, function: RowsFunction, schema: Any) -> 
     )
 
 
-def returned_rows(messages: Iterable[Any]) -> list[Any]:
+def returned_rows(spark: SparkSession, messages: Iterable[Any]) -> list[Any]:
     """Return all rows that the functions of tasks have yielded, as those of a DataFrame."""
     found: list[Any] = []
+    texts = new_instance(spark, "MessageTexts")
     for message in messages:
-        data = bytes(message.pickledMessage())
+        data = b64decode(texts.of(message))
         if data:  # a task without rows may not have run the function
             with pa.ipc.open_stream(data) as reader:
                 found += (spark_types.Row(**row) for row in reader.read_all().to_pylist())

@@ -1,6 +1,7 @@
 package fuse_stream;
 
 import java.io.IOException;
+import java.util.Base64;
 import java.util.Iterator;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -270,6 +271,15 @@ public final class RowChanges {
 
     public void close() throws IOException {
       this.all.close();
+    }
+  }
+
+  /** Messages of tasks as text: an array of bytes would be decoded byte by byte in Python. */
+  public static final class MessageTexts {
+    private final Base64.Encoder encoder = Base64.getEncoder();
+
+    public String of(Object message) {
+      return this.encoder.encodeToString(((PythonWriterCommitMessage) message).pickledMessage());
     }
   }
 }
