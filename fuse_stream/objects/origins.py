@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
@@ -39,6 +39,10 @@ class StoreWithOrigins(StoreWrapper):
 
     def __repr__(self) -> str:
         return f"StoreWithOrigins({self.store!r}, {self.allowed!r})"
+
+    @property
+    def server(self) -> Hashable | None:
+        return self.store.server
 
     @property
     def overlaps(self) -> bool:

@@ -6,7 +6,7 @@ Keys are relative and `/`-separated, have only the characters [A-Za-z0-9._-], an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -35,6 +35,14 @@ class Store(Protocol):
     @property
     def url(self) -> str:
         """The address of the root, as a user would write it; without secrets."""
+        ...
+
+    @property
+    def server(self) -> Hashable | None:
+        """What answers for this store: equal for stores of which one is like the other.
+
+        None if nothing may be concluded from one store about another.
+        """
         ...
 
     @property

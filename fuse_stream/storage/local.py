@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -60,6 +60,14 @@ class LocalStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         return LocalStore, (self.root,)
+
+    @property
+    def server(self) -> Hashable | None:
+        # The file system of the folder, or of where it will be.
+        for place in (self.root, *self.root.parents):
+            with suppress(OSError):
+                return "local", place.stat().st_dev
+        return None
 
     @property
     def overlaps(self) -> bool:

@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -72,6 +74,13 @@ class FsspecStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         return FsspecStore, (self.url, self.options)
+
+    @property
+    def server(self) -> Hashable | None:
+        scheme, rest = split_protocol(self.url)
+        options = json.dumps(dict(self.options), sort_keys=True, default=repr)
+        # A hash, so that no secret is kept beyond the store.
+        return scheme, rest.partition("/")[0], hashlib.sha256(options.encode()).digest()
 
     @property
     def overlaps(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import BinaryIO, TypeVar
 
 from fuse_stream.errors import UnsupportedStorageError
@@ -39,6 +39,10 @@ class StoreWrapper:
     @property
     def url(self) -> str:
         return self.store.url
+
+    @property
+    def server(self) -> Hashable | None:
+        return None  # what a subclass does to calls may differ
 
     @property
     def overlaps(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -34,6 +34,10 @@ class MemoryStore:
     @property
     def url(self) -> str:
         return "memory-store"
+
+    @property
+    def server(self) -> Hashable | None:
+        return None
 
     @property
     def overlaps(self) -> bool:
