@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import fuse_stream.commit.create as create
 from fuse_stream.clock import SYSTEM_CLOCK
+from fuse_stream.commit import create
 from fuse_stream.commit.create import probe_store
 from fuse_stream.errors import UnsupportedStorageError
 from fuse_stream.objects.slots import Metadata
