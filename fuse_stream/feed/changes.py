@@ -39,8 +39,9 @@ from fuse_stream.reading.tasks import MOST_TASK_BYTES, without_statistics, work_
 from fuse_stream.storage.base import Store
 
 _REMOVED = (
-    "a commit removes rows, which feed=append cannot show. Read feed=changes and apply its "
-    "deletions; or start a new checkpoint at this version or after it"
+    "a commit removes rows, which feed=append cannot show. Read feed=changes (of a table by its "
+    "name: spark.readStream.changes) and apply its deletions; or leave such commits out with "
+    "skipChangeCommits; or start a new checkpoint at this version or after it"
 )
 _TAKEN_BACK = (
     "the table has taken rows back that this query has read, which feed=append cannot show. If the "

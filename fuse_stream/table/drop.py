@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuse_stream.clock import SYSTEM_CLOCK
-from fuse_stream.errors import ConflictError
+from fuse_stream.errors import ConflictError, NotFoundError
 from fuse_stream.format.layout import PREFIXES, TABLE_KEY
-from fuse_stream.objects.refs import iter_pins
+from fuse_stream.objects.refs import delete_pin, iter_pins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.storage.open import open_store
@@ -24,7 +24,8 @@ from fuse_stream.table.location import TableLocation
 def drop_table(location: TableLocation) -> None:
     """Delete a table with its history, tags and branches. Nothing brings it back.
 
-    If it is a clone, its pin stays in the table that was cloned: remove it with `unpin`.
+    If it is a clone, its pins are removed from the origins of `location`. In other origins they
+    stay: remove them with `unpin`.
 
     Raises:
         NotFoundError: there is no table.
@@ -32,12 +33,12 @@ def drop_table(location: TableLocation) -> None:
         StorageError: the store failed; call it again.
     """
     metadata = Metadata(location.store(), SYSTEM_CLOCK)
-    metadata.load_table_file()
+    own_id = metadata.load_table_file().table_id
     clones = list(iter_pins(metadata))
     if clones:
         raise ConflictError(
-            "clones read the blocks of this table: drop them first, and remove their pins with "
-            "Table.unpin",
+            "clones read the blocks of this table: drop them first; the pin of a clone that is "
+            "gone is removed with Table.unpin",
             path=location.path,
             clones=[clone.location for clone in clones],
             ids=[clone.table_id for clone in clones],
@@ -46,6 +47,9 @@ def drop_table(location: TableLocation) -> None:
     store.delete_all([info.key for info in store.leftovers()])
     for prefix in PREFIXES:
         store.delete_all([info.key for info in store.list(prefix)])
+    for origin in location.each(location.origins):
+        with suppress(NotFoundError):  # of several origins, not each has a pin
+            delete_pin(Metadata(origin.store(), SYSTEM_CLOCK), own_id)
     store.delete(TABLE_KEY)
     opened = open_store(location.path, storage_options=location.storage_options)
     if isinstance(opened, LocalStore):

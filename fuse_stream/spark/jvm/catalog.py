@@ -128,7 +128,12 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
 
     def loadRelation(self, ident: Any) -> Any:  # noqa: N802
         """Load the newest snapshot of a table for a query; the table for a command."""
-        return self._load(ident) if self._is_for_command() else self._load_rows(ident, None, None)
+        if not self._is_for_command():
+            return self._load_rows(ident, None, None)
+        found = self._load(ident)
+        if found is None:
+            raise self.thrown("NoSuchTableException", ident)
+        return found
 
     def tableExists(self, ident: Any) -> bool:  # noqa: N802
         return self._find(ident) is not None
@@ -159,7 +164,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
 
     def dropTable(self, ident: Any) -> bool:  # noqa: N802
         try:
-            drop_table(self.folders.location(namespace_of(ident.namespace()), ident.name()))
+            drop_table(self.folders.readable(namespace_of(ident.namespace()), ident.name()))
         except NotFoundError:
             return False
         return True

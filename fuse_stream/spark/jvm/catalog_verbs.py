@@ -12,6 +12,7 @@ from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.procedures import PROCEDURES, SYSTEM, find_procedure
 from fuse_stream.spark.jvm.proxies import java_array, java_class, java_strings
+from fuse_stream.spark.types import quoted
 from fuse_stream.table.location import TableLocation
 
 _IDENTIFIER = "org.apache.spark.sql.connector.catalog.Identifier"
@@ -31,7 +32,9 @@ class CatalogVerbs(SpeakingProxy):
 
     def loadProcedure(self, ident: Any) -> Any:  # noqa: N802
         names = namespace_of(ident.namespace())
-        return find_procedure(self.spark, names, ident.name(), self.locate)
+        return find_procedure(
+            self.spark, names, ident.name(), self.locate, refresh=self.forget_cached
+        )
 
     def listProcedures(self, namespace: Any) -> Any:  # noqa: N802
         names = namespace_of(namespace)
@@ -43,12 +46,26 @@ class CatalogVerbs(SpeakingProxy):
 
     def locate(self, name: str) -> TableLocation:
         """Return the location of a table by its name, with this catalog's or without."""
-        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
-        parts = session.sessionState().sqlParser().parseMultipartIdentifier(name)
-        *namespace, table = [parts.apply(at) for at in range(parts.size())]
-        if namespace[:1] == [self.name()]:
-            namespace = namespace[1:]
+        *namespace, table = self._parts(name)
         return self.folders.readable(tuple(namespace), table)
+
+    def forget_cached(self, name: str) -> None:
+        """Read a table anew where the session has kept its rows (CACHE TABLE)."""
+        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        if session.sharedState().cacheManager().isEmpty():
+            return
+        *namespace, table = self._parts(name)
+        inner = self.folders.folded(tuple(namespace))
+        # Spark keeps rows by the name that was used, and the default namespace may be left out.
+        for place in (inner,) if inner else ((), (self.folders.default,)):
+            full = ".".join(quoted(part) for part in (self.name(), *place, table))
+            self.spark.sql(f"REFRESH TABLE {full}")
+
+    def _parts(self, name: str) -> list[str]:
+        session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+        found = session.sessionState().sqlParser().parseMultipartIdentifier(name)
+        parts = [found.apply(at) for at in range(found.size())]
+        return parts[1:] if parts[:1] == [self.name()] and len(parts) > 1 else parts
 
     def name(self) -> str:
         """Return the catalog's name."""

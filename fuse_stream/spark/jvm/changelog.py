@@ -301,6 +301,11 @@ def stream_options(
     Raises:
         InvalidInputError: an option is unknown, or has no meaning here.
     """
+    if any(name.lower() == "feed" for name in given):
+        raise InvalidInputError(
+            "a table that is read by its name has no option feed: spark.readStream.table reads "
+            "what is added, spark.readStream.changes reads all changes"
+        )
     parsed = parse_read_options({**given, "path": location.path, "feed": feed}, streaming=True)
     return dataclasses.replace(parsed, location=location, **bounds)
 

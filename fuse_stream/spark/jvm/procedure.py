@@ -121,13 +121,20 @@ class BoundProcedure(SpeakingProxy):
     """
 
     def __init__(
-        self, spark: SparkSession, name: str, procedure: Procedure, locate: Locate
+        self,
+        spark: SparkSession,
+        name: str,
+        procedure: Procedure,
+        locate: Locate,
+        refresh: Callable[[str], None],
     ) -> None:
+        """Make the procedure; `refresh` gets the name of a table that it may have changed."""
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._name = name
         self._procedure = procedure
         self._locate = locate
+        self._refresh = refresh
 
     def name(self) -> str:
         return self._name
@@ -154,7 +161,9 @@ class BoundProcedure(SpeakingProxy):
             parameter.name: _value(arguments, at, parameter)
             for at, parameter in enumerate(procedure.parameters)
         }
-        rows = procedure.run(Call(spark=self._spark, locate=self._locate, values=values))
+        rows = list(procedure.run(Call(spark=self._spark, locate=self._locate, values=values)))
+        if table := values.get("table"):
+            self._refresh(table)
         schema = columns_of(procedure)
         found = self.jvm.java.util.ArrayList()
         found.add(LocalRows(self._spark, schema, iter(rows)))

@@ -7,7 +7,7 @@ does the work. The columns are named as the fields of the records that the funct
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -473,7 +473,12 @@ PROCEDURES: Mapping[str, Procedure] = {
 
 
 def find_procedure(
-    spark: SparkSession, namespace: Sequence[str], name: str, locate: Locate
+    spark: SparkSession,
+    namespace: Sequence[str],
+    name: str,
+    locate: Locate,
+    *,
+    refresh: Callable[[str], None],
 ) -> UnboundProcedure:
     """Return a procedure by its name.
 
@@ -481,7 +486,7 @@ def find_procedure(
         InvalidInputError: there is none of this name; the error names one that is like it.
     """
     if tuple(namespace) == (SYSTEM,) and name in PROCEDURES:
-        return UnboundProcedure(BoundProcedure(spark, name, PROCEDURES[name], locate))
+        return UnboundProcedure(BoundProcedure(spark, name, PROCEDURES[name], locate, refresh))
     near = difflib.get_close_matches(name, PROCEDURES, 1)
     hint = f"do you mean {SYSTEM}.{near[0]}? " if near else ""
     raise InvalidInputError(

@@ -9,10 +9,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from fuse_stream.commit.plan import Staged, check_may_change
+from fuse_stream.commit.plan import Intent, Staged, check_may_change
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.properties import block_target
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.spark.change_writer import KIND, ChangeWriter, gathered
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX
@@ -22,7 +22,6 @@ from fuse_stream.spark.jvm.loaded_table import Loaded, hidden_schema
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource, references
 from fuse_stream.spark.jvm.row_write import RowWrite
-from fuse_stream.spark.jvm.table_write import intent_of
 from fuse_stream.spark.jvm.task_functions import returned_rows, writer_factory
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.task_writer import TaskWriter
@@ -35,12 +34,15 @@ _WRITE = f"{_CONNECTOR}.write"
 class DeltaOperation(SpeakingProxy):
     """One statement."""
 
-    def __init__(self, spark: SparkSession, source: RowSource, command: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, source: RowSource, command: Any, intent: Intent
+    ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._source = source
         self._loaded = source.loaded
         self._command = command
+        self._intent = intent
 
     def description(self) -> str:
         return f"fuse {str(self._command.toString()).lower()}"
@@ -56,7 +58,7 @@ class DeltaOperation(SpeakingProxy):
         return _DeltaWrite(
             self._spark,
             self._loaded,
-            Operation(str(self._command.toString()).lower()),
+            self._intent,
             info,
             self._source.numbers.block_of,
         )
@@ -84,14 +86,14 @@ class _DeltaWrite(RowWrite):
         self,
         spark: SparkSession,
         loaded: Loaded,
-        operation: Operation,
+        intent: Intent,
         info: Any,
         block_of: Callable[[str], str],
     ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table, self._read = loaded.table, loaded.snapshot
-        self.operation = operation
+        self.intent = intent
         self._info = info
         self._block_of = block_of
         self._row = fields_of(info.schema()).fields
@@ -144,12 +146,11 @@ class _DeltaWrite(RowWrite):
         def stage(head: Snapshot) -> Staged:
             found = gathered(self._writer, returned_rows(self._spark, messages), self._block_of)
             staged, _ = stage_changes(
-                self._table.metadata, head, self._schema, found, self.operation
+                self._table.metadata, head, self._schema, found, self.intent.operation
             )
             return staged
 
-        intent = intent_of(self.operation, self._info)
-        commit_read(self._table, self._read, intent, stage)
+        commit_read(self._table, self._read, self.intent, stage)
 
     def abort(self, messages: Any) -> None:
         """Do nothing: vacuum deletes blocks that no commit names."""

@@ -22,11 +22,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from fuse_stream.commit.plan import Staged, check_may_change
+from fuse_stream.commit.plan import Intent, Staged, check_may_change
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.layout import staged_prefix
-from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.records import Snapshot
 from fuse_stream.spark.block_scan import session_like
 from fuse_stream.spark.compared_rows import StagedFiles, find_changes
 from fuse_stream.spark.jvm.file_scan import hadoop_name, hadoop_path
@@ -42,7 +42,6 @@ from fuse_stream.spark.jvm.row_scan import (
     references,
 )
 from fuse_stream.spark.jvm.row_write import RowWrite
-from fuse_stream.spark.jvm.table_write import intent_of
 from fuse_stream.spark.staged_changes import commit_read, stage_changes
 from fuse_stream.spark.types import columns_of_spark
 
@@ -65,11 +64,14 @@ _WRITER_SETTINGS = {
 class GroupOperation(SpeakingProxy):
     """One statement."""
 
-    def __init__(self, spark: SparkSession, source: RowSource, command: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, source: RowSource, command: Any, intent: Intent
+    ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._source = source
         self._command = command
+        self._intent = intent
         self._scan: GroupScan | None = None
 
     def description(self) -> str:
@@ -94,8 +96,7 @@ class GroupOperation(SpeakingProxy):
         return self._scan
 
     def newWriteBuilder(self, info: Any) -> Any:  # noqa: N802
-        operation = Operation(str(self._command.toString()).lower())
-        return _GroupWrite(self._spark, self._source, operation, info, self._read)
+        return _GroupWrite(self._spark, self._source, self._intent, info, self._read)
 
     def _read(self) -> list[str]:
         """Return the ids of the blocks that were read."""
@@ -116,14 +117,14 @@ class _GroupWrite(RowWrite):
         self,
         spark: SparkSession,
         source: RowSource,
-        operation: Operation,
+        intent: Intent,
         info: Any,
         read: Callable[[], list[str]],
     ) -> None:
         self._spark = spark
         self.jvm = jvm_of(spark)
         self._table, self._head = source.loaded.table, source.loaded.snapshot
-        self.operation = operation
+        self.intent = intent
         self._info = info
         self._read = read
         metadata = self._table.metadata
@@ -188,11 +189,10 @@ class _GroupWrite(RowWrite):
         def stage(head: Snapshot) -> Staged:
             metadata = self._table.metadata
             found = find_changes(metadata, head, self._read(), self._staged)
-            staged, _ = stage_changes(metadata, head, self._schema, found, self.operation)
+            staged, _ = stage_changes(metadata, head, self._schema, found, self.intent.operation)
             return staged
 
-        intent = intent_of(self.operation, self._info)
-        commit_read(self._table, self._head, intent, stage)
+        commit_read(self._table, self._head, self.intent, stage)
         self._delete_files()
 
     def abort(self, messages: Any) -> None:

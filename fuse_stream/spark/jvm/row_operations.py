@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fuse_stream.format.records import Operation
 from fuse_stream.spark.jvm.java_classes import find_classes_problem
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded
@@ -22,6 +23,7 @@ from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.spark.jvm.row_deltas import DeltaOperation
 from fuse_stream.spark.jvm.row_groups import GroupOperation
 from fuse_stream.spark.jvm.row_scan import BlockNumbers, RowSource
+from fuse_stream.spark.jvm.table_write import statement_intent
 
 _WRITE = "org.apache.spark.sql.connector.write"
 REWRITES = "spark.fuse.rewriteBlocks"
@@ -36,10 +38,12 @@ class RowOperationBuilder(SpeakingProxy):
         self.jvm = jvm_of(spark)
         self._source = source
         self._command = info.command()
+        operation = Operation(str(self._command.toString()).lower())
+        self.intent = statement_intent(operation, info.options())
 
     def build(self) -> SpeakingProxy:
         kind = DeltaOperation if self._source.has_classes else GroupOperation
-        return kind(self._spark, self._source, self._command)
+        return kind(self._spark, self._source, self._command, self.intent)
 
     class Java:
         implements = (f"{_WRITE}.RowLevelOperationBuilder",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from fuse_stream.format.records import Operation
+from fuse_stream.commit.plan import Intent
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.proxies import java_array
 
@@ -14,7 +14,7 @@ _METRIC = "org.apache.spark.sql.connector.metric"
 class RowWrite(SpeakingProxy):
     """The write of a statement: its builder, the write, and its batch."""
 
-    operation: Operation
+    intent: Intent
 
     # ---- WriteBuilder, Write
 
@@ -28,7 +28,7 @@ class RowWrite(SpeakingProxy):
         raise NotImplementedError("a statement that changes rows writes no stream")
 
     def description(self) -> str:
-        return f"fuse {self.operation}"
+        return f"fuse {self.intent.operation}"
 
     def toString(self) -> str:  # noqa: N802
         return self.description()

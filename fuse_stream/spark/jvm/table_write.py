@@ -169,7 +169,20 @@ def insert_options(location: TableLocation, info: Any) -> WriteOptions:
     return dataclasses.replace(parsed, location=chosen)
 
 
-def intent_of(operation: Operation, info: Any) -> Intent:
-    """Return the commit of a statement that changes rows, with the texts for the log."""
-    message, author = (info.options().getOrDefault(name, "") for name in _TEXTS)
-    return Intent(operation=operation, message=message, author=author)
+def statement_intent(operation: Operation, options: Any) -> Intent:
+    """Return the commit of an UPDATE, DELETE or MERGE, with the texts that `WITH (…)` gives.
+
+    Raises:
+        InvalidInputError: an option is unknown, or has no meaning here.
+    """
+    given = {name.lower(): value for name, value in options_of(options).items()}
+    if others := sorted(given.keys() - set(_TEXTS)):
+        raise InvalidInputError(
+            "an UPDATE, DELETE or MERGE has no such option, and changes the branch main; "
+            "fuse.update, fuse.delete and fuse.merge change another one: branch=…",
+            options=others,
+            known=list(_TEXTS),
+        )
+    return Intent(
+        operation=operation, message=given.get("message", ""), author=given.get("author", "")
+    )

@@ -7,8 +7,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fuse_stream.commit.plan import Intent
 from fuse_stream.dml.delete import delete
-from fuse_stream.format.records import Snapshot
+from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.predicate.tree import Predicate
 from fuse_stream.spark.jvm.connector_predicates import find_predicate
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX
 from fuse_stream.spark.jvm.java_errors import NamedProxy, SpeakingProxy
@@ -26,7 +28,7 @@ from fuse_stream.spark.jvm.row_operations import RowOperationBuilder, row_source
 from fuse_stream.spark.jvm.row_scan import BLOCK, RowScanBuilder, RowSource
 from fuse_stream.spark.jvm.stream_by_name import open_append_stream
 from fuse_stream.spark.jvm.table_scan import TableScanBuilder
-from fuse_stream.spark.jvm.table_write import TableWriteBuilder
+from fuse_stream.spark.jvm.table_write import TableWriteBuilder, statement_intent
 from fuse_stream.spark.types import quoted, spark_schema
 
 _CONNECTOR = "org.apache.spark.sql.connector"
@@ -42,6 +44,7 @@ class FuseTable(NamedProxy):
         self.spark = spark
         self.jvm = jvm_of(spark)
         self.loaded = loaded
+        self._intent = Intent(operation=Operation.DELETE)
 
     def toString(self) -> str:  # noqa: N802 - Java's name
         """Return the name and the snapshot: by them Spark finds what CACHE TABLE has kept."""
@@ -132,21 +135,28 @@ class FuseTable(NamedProxy):
     # ---- SupportsRowLevelOperations
 
     def newRowLevelOperationBuilder(self, info: Any) -> Any:  # noqa: N802
-        return RowOperationBuilder(self.spark, self._rows, info)
+        operation = RowOperationBuilder(self.spark, self._rows, info)
+        self._intent = operation.intent
+        return operation
 
     # ---- SupportsDeleteV2
 
     def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
         return find_predicate(list(predicates)) is not None
 
-    def deleteWhere(self, predicates: Any, *_options: Any) -> None:  # noqa: N802
+    def deleteWhere(self, predicates: Any, *options: Any) -> None:  # noqa: N802
         where = find_predicate(list(predicates))
         assert where is not None  # `canDeleteWhere` has said so
-        delete(self.loaded.table.committer, where)
+        self._delete(where, *options)
 
-    def truncateTable(self, *_options: Any) -> bool:  # noqa: N802
-        self.loaded.table.delete("true")
+    def truncateTable(self, *options: Any) -> bool:  # noqa: N802
+        self._delete("true", *options)
         return True
+
+    def _delete(self, where: str | Predicate, *options: Any) -> None:
+        # Spark 4.2 gives no options; for a DELETE with a condition it has asked for an operation.
+        intent = statement_intent(Operation.DELETE, *options) if options else self._intent
+        delete(self.loaded.table.committer, where, author=intent.author, message=intent.message)
 
     def supportedCustomMetrics(self) -> Any:  # noqa: N802
         return java_array(self.jvm, f"{_CONNECTOR}.metric.CustomMetric", ())
