@@ -123,3 +123,14 @@ def test_a_stream_by_name_has_no_option_feed(lake: Lake) -> None:
     query = write.option("checkpointLocation", str(lake.root / "checkpoint")).start()
     with pytest.raises(FAILURES, match=r"readStream\.changes"):
         query.awaitTermination(PATIENCE_S)
+
+
+def test_names_that_differ_in_case_are_columns_of_a_table_that_hides_rows(lake: Lake) -> None:
+    lake.spark.conf.set("spark.sql.caseSensitive", "true")
+    lake.sql("CREATE TABLE lake.twins (a INT, A INT)")
+    lake.sql("INSERT INTO lake.twins VALUES (1, 10), (2, 20), (3, 10)")
+    lake.sql("DELETE FROM lake.twins WHERE a = 1")
+    lake.sql("DELETE FROM lake.twins WHERE A % 20 = 10 AND a = 3")
+    assert lake.sql("SELECT a, A FROM lake.twins") == [(2, 20)]
+    lake.sql("UPDATE lake.twins SET A = 21 WHERE a = 2")
+    assert lake.sql("SELECT A, a FROM lake.twins WHERE A = 21") == [(21, 2)]

@@ -20,7 +20,7 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.jvm.loaded_table import Loaded
-from fuse_stream.spark.jvm.proxies import java_class, java_strings, jvm_of, scala_object
+from fuse_stream.spark.jvm.proxies import java_class, java_map, java_strings, jvm_of, scala_object
 from fuse_stream.spark.jvm.tables import columns_of
 from fuse_stream.spark.read import read_rows
 from fuse_stream.spark.types import quoted, spark_schema
@@ -58,6 +58,7 @@ class SnapshotViews:
             .withColumns(columns_of(self._jvm, fields.json()))
             .withQueryText(text)
             .withCurrentCatalog(self._name)
+            .withSqlConfigs(java_map(self._jvm, {"spark.sql.caseSensitive": "true"}))
             .withCurrentNamespace(java_strings(self._jvm, ()))
             .build()
         )

@@ -142,7 +142,10 @@ class FuseTable(NamedProxy):
     # ---- SupportsDeleteV2
 
     def canDeleteWhere(self, predicates: Any) -> bool:  # noqa: N802
-        return find_predicate(list(predicates)) is not None
+        # A predicate of the library takes no name that is another one but for case.
+        paths = [leaf.path for leaf in self.loaded.snapshot.schema.leaves()]
+        is_clear = len({tuple(map(str.lower, path)) for path in paths}) == len(paths)
+        return is_clear and find_predicate(list(predicates)) is not None
 
     def deleteWhere(self, predicates: Any, *options: Any) -> None:  # noqa: N802
         where = find_predicate(list(predicates))
