@@ -134,7 +134,8 @@ def _clustered_head(committer: Committer) -> Snapshot:
     head = committer.head().snapshot
     if not head.cluster_key:
         raise InvalidInputError(
-            'the table has no cluster key; set one: Table.open(path).cluster_by(["a_column"])',
+            'the table has no cluster key; set one: Table.open(path).cluster_by(["a_column"]), or '
+            "ALTER TABLE … CLUSTER BY (a_column) in SQL",
             columns=list(head.schema.names()),
         )
     return head
