@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent.parent / ".cache" / "servers"
-TIMEOUT_S = 540
+TIMEOUT_S = 420
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

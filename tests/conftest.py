@@ -65,6 +65,8 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no hints
 
     def _split_scope(self, nodeid: str) -> str:
         module = PurePath(nodeid.partition("::")[0])
+        if module.parent.name == "stores":
+            return "stores"  # a server each is enough
         if module.parent.name != "spark":
             return module.stem if module.stem in SHARED_FIXTURE else nodeid
         half = "first half" if module.stem < HALFWAY else "second half"

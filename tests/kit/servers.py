@@ -44,7 +44,7 @@ def serve(kind: str, folder: Path) -> Iterator[Place]:
     """
     program = SERVERS[kind].program
     if not program.exists():
-        pytest.skip(f"no server for {kind}: make fetch-servers says why")
+        pytest.skip(f"no server for {kind}: make test-all fetches it, or says why it cannot")
     with _STARTS[kind](str(program), folder) as place:
         fsspec.url_to_fs(place.url, **place.options)[0].mkdir(BUCKET)
         yield place

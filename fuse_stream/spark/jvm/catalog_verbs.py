@@ -59,7 +59,7 @@ class CatalogVerbs(SpeakingProxy):
         # Spark keeps rows by the name that was used, and the default namespace may be left out.
         for place in (inner,) if inner else ((), (self.folders.default,)):
             full = ".".join(quoted(part) for part in (self.name(), *place, table))
-            self.spark.sql(f"REFRESH TABLE {full}")
+            self.spark.catalog.refreshTable(full)
 
     def _parts(self, name: str) -> list[str]:
         session: Any = self.spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
