@@ -93,7 +93,8 @@ def decode_block(
         file = pq.ParquetFile(
             source,
             page_checksum_verification=not is_verified,
-            pre_buffer=False,
+            # Of a large file the column chunks, each by one read; a small one is in memory.
+            pre_buffer=not is_verified,
             read_dictionary=list(repeated),
         )
         rows = file.metadata.num_rows

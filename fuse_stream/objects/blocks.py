@@ -62,16 +62,19 @@ def load_block(
         CorruptObjectError: the block is missing or damaged.
         InvalidInputError: the block is in another table, whose location the user did not allow.
     """
-    with _missing_reported(store, block), open_block(store, block) as source:
-        is_verified = block.file_size <= MAX_WHOLE_BYTES
+    is_verified = block.file_size <= MAX_WHOLE_BYTES
+    with _missing_reported(store, block), open_block(store, block, at_first_read=True) as source:
         rows = decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
     return without_hidden(rows, block.hidden)
 
 
-def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeFile | BinaryIO:
+def open_block(
+    store: Store, block: Block, *, whole: bool = False, at_first_read: bool = False
+) -> pa.NativeFile | BinaryIO:
     """Open the file of a block for random reads; a small file is read and compared with its hash.
 
     With `whole` a large one is, too; else only its pages have checksums, for the reader to compare.
+    If `at_first_read`, a large block that is missing may be found so by a read: a NotFoundError.
 
     Raises:
         CorruptObjectError: the block is missing or damaged.
@@ -80,7 +83,7 @@ def open_block(store: Store, block: Block, *, whole: bool = False) -> pa.NativeF
     key = block_key(block.id, block.origin)
     with _missing_reported(store, block):
         if block.file_size > MAX_WHOLE_BYTES and not whole:
-            return store.open_input(key)
+            return store.open_input(key, block.file_size if at_first_read else None)
         data = store.get(key)
     if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
         raise CorruptObjectError(

@@ -59,11 +59,16 @@ class Store(Protocol):
         """
         ...
 
-    def open_input(self, key: str) -> BinaryIO:
+    def open_input(self, key: str, size: int | None = None) -> BinaryIO:
         """Open the object under `key` for random reads: a seekable binary file.
 
+        Args:
+            key: the object's.
+            size: its bytes, if known. A remote store is then not asked before the first read, and
+                each read is one request for the bytes that it returns.
+
         Raises:
-            NotFoundError: there is no such object.
+            NotFoundError: there is no such object; if `size` is given, perhaps by a read.
         """
         ...
 

@@ -84,7 +84,7 @@ class LocalStore:
             except OSError as error:
                 raise self._failed("read", key, error) from error
 
-    def open_input(self, key: str) -> BinaryIO:
+    def open_input(self, key: str, size: int | None = None) -> BinaryIO:  # noqa: ARG002 - as in Store
         try:
             file = (self.root / key).open("rb")
         except FileNotFoundError as error:

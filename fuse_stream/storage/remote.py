@@ -39,6 +39,7 @@ from fuse_stream.storage.adapters import (
 )
 from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.parallel import each
+from fuse_stream.storage.range_file import RangeFile
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
 
@@ -91,9 +92,18 @@ class FsspecStore:
         with self._asked("read", key) as (fs, path):
             return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))
 
-    def open_input(self, key: str) -> BinaryIO:
+    def open_input(self, key: str, size: int | None = None) -> BinaryIO:
+        if size is not None:
+            return cast(BinaryIO, RangeFile(self.get_range, key, size))
         with self._asked("open", key) as (fs, path):
             return cast(BinaryIO, fs.open(path, "rb"))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from `start` to before `end`; raises as `get` does."""
+        with self._asked("read", key) as (fs, path):
+            return cast(
+                bytes, fs.cat_file(path, start=start, end=end, **cat_file_options(type(fs)))
+            )
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.replace(key, data)

@@ -51,8 +51,8 @@ class StoreWrapper:
     def get(self, key: str) -> bytes:
         return self.call("get", key, lambda store, key: store.get(key))
 
-    def open_input(self, key: str) -> BinaryIO:
-        return self.call("open_input", key, lambda store, key: store.open_input(key))
+    def open_input(self, key: str, size: int | None = None) -> BinaryIO:
+        return self.call("open_input", key, lambda store, key: store.open_input(key, size))
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.call("put", key, lambda store, key: store.put(key, data))

@@ -50,7 +50,7 @@ class MemoryStore:
             raise NotFoundError("no such object", key=key, store=self.url)
         return found.data
 
-    def open_input(self, key: str) -> BinaryIO:
+    def open_input(self, key: str, size: int | None = None) -> BinaryIO:  # noqa: ARG002 - as in Store
         return io.BytesIO(self.get(key))
 
     def put(self, key: str, data: bytes | memoryview) -> None:

@@ -72,6 +72,21 @@ class StoreContract(ABC):
 
         assert (tail, middle) == (b"789", b"2345")
 
+    def test_an_object_of_known_size_is_read_in_pieces(self, store: Store) -> None:
+        self.raw_put(store, KEY, b"0123456789")
+
+        with store.open_input(KEY, 10) as file:
+            file.seek(-3, 2)
+            tail = file.read()
+            file.seek(2)
+            middle = file.read(4)
+
+        assert (tail, middle) == (b"789", b"2345")
+
+    def test_reading_nothing_of_known_size_is_not_found(self, store: Store) -> None:
+        with pytest.raises(NotFoundError), store.open_input(KEY, 10) as file:
+            file.read(4)
+
     def test_opening_nothing_is_not_found(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
             store.open_input(KEY)
