@@ -34,6 +34,7 @@ FOR_USERS = [
     "docs/coming-from-delta.md",
     "docs/coming-from-iceberg.md",
     "docs/guide.md",
+    "docs/object-stores.md",
     "docs/operations.md",
     "docs/recovery.md",
     "docs/compare.md",
