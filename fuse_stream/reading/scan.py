@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
 from fuse_stream.reading.history import expiry_reported
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 if TYPE_CHECKING:
     from fuse_stream.predicate import parse
@@ -38,6 +40,8 @@ else:
     parse = OnDemand("fuse_stream.predicate.parse")
 
 BATCH_ROWS = 65_536
+READERS = 8
+"""Small blocks that are read at once: from a remote store each is a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,12 +214,16 @@ def _wanted(rows: pa.Table, selection: Selection) -> pa.Table:
 def read_blocks(
     store: Store, blocks: Iterator[Block], selection: Selection
 ) -> pa.RecordBatchReader:
-    """Return the wanted rows of `blocks`, read lazily, one block at a time."""
+    """Return the wanted rows of `blocks`, read lazily: one large block at a time, or small ones."""
     schema = arrow_schema(selection.schema)
 
+    def read(block: Block) -> pa.Table:
+        return read_block(store, block, selection)
+
     def batches() -> Iterator[pa.RecordBatch]:
-        for block in blocks:
-            yield from read_block(store, block, selection).to_batches(max_chunksize=BATCH_ROWS)
+        for is_small, run in groupby(blocks, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
+            for rows in each(read, run, store, at_once=READERS if is_small else 1, ahead=1):
+                yield from rows.to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

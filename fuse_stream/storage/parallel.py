@@ -9,7 +9,7 @@ Rules of background puts:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -24,22 +24,29 @@ AHEAD = 4
 
 
 def each(
-    act: Callable[[Item], T], items: Sequence[Item], *stores: Store, at_once: int
+    act: Callable[[Item], T],
+    items: Iterable[Item],
+    *stores: Store,
+    at_once: int,
+    ahead: int = AHEAD,
 ) -> Generator[T]:
     """Yield the result of `act` for each item, in order, with at most `at_once` parallel calls.
 
+    Memory holds the results of `ahead` times as many, at most. Items are taken when a call begins.
     If the calls of one of `stores` may not overlap, each call runs when its result is consumed.
     An error is raised in place of its result. After an error, or when the iterator is closed,
     calls that have not begun are cancelled and running calls are awaited.
     """
-    if min(at_once, len(items)) < 2 or not all(store.overlaps for store in stores):
+    if isinstance(items, Sized):
+        at_once = min(at_once, len(items))
+    if at_once < 2 or not all(store.overlaps for store in stores):
         yield from map(act, items)
         return
     calls = deque[Future[T]]()
     pool = ThreadPoolExecutor(at_once)
     try:
         for item in items:
-            if len(calls) == AHEAD * at_once:
+            if len(calls) == ahead * at_once:
                 yield calls.popleft().result()
             calls.append(pool.submit(act, item))
         while calls:

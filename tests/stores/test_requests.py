@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,27 @@ Requests = list[tuple[str, int]]
 @pytest.fixture
 def s3(places: dict[str, Place]) -> Place:
     return places["s3"]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests were under way, at the start of each."""
+    seen: list[int] = []
+    send = s3fs.S3FileSystem._call_s3  # noqa: SLF001 - the one place that all requests pass
+    under_way = 0
+
+    async def counted(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
+        nonlocal under_way
+        under_way += 1
+        seen.append(under_way)
+        try:
+            await asyncio.sleep(0.05)
+            return await send(self, method, *arguments, **options)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    return seen
 
 
 @pytest.fixture
@@ -103,3 +125,19 @@ def test_a_second_handle_sends_no_probe(s3: Place, url: str, requests: Requests)
 
     assert names(requests).count("put_object") == 3
     assert {name for name, _ in requests} == {"get_object", "put_object"}
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_small_blocks_are_read_eight_at_once_and_in_order(
+    s3: Place, url: str, at_once: list[int]
+) -> None:
+    table = fuse.Table.create(url, SCHEMA, storage_options=s3.options)
+    for key in range(20):
+        table.append(pa.table({"k": [key]}))
+    found = fuse.Table.open(url, storage_options=s3.options)
+    found.blocks()
+    at_once.clear()
+
+    assert found.to_arrow()["k"].to_pylist() == list(range(20))
+
+    assert max(at_once) == 8
