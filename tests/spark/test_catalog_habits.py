@@ -91,6 +91,15 @@ def test_spark_says_whether_a_table_exists(lake: Lake) -> None:
     assert not catalog.tableExists("lake.nosuch")
 
 
+@pytest.mark.parametrize("namespace", ["lake", "lake.default"])
+def test_spark_lists_the_tables(lake: Lake, namespace: str) -> None:
+    listed = lake.spark.catalog.listTables(namespace)
+    assert [(each.catalog, each.namespace, each.name) for each in listed] == [
+        ("lake", ["default"], "t")
+    ]
+    assert [row[:2] for row in lake.sql(f"SHOW TABLES IN {namespace}")] == [("default", "t")]
+
+
 def test_a_table_is_dropped_after_its_clone(lake: Lake) -> None:
     lake.sql("CALL lake.system.clone('t', 'trial')")
     lake.sql("CALL lake.system.clone('trial', 'second')")

@@ -103,21 +103,20 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         return True
 
     def listTables(self, namespace: Any) -> Any:  # noqa: N802
-        of = java_class(self.jvm, f"{_CATALOG}.Identifier").of
-        names = self.folders.find_table_names(self.existing(namespace))
-        return java_array(
-            self.jvm, f"{_CATALOG}.Identifier", [of(namespace, name) for name in names]
-        )
+        return java_array(self.jvm, f"{_CATALOG}.Identifier", self._tables(namespace))
 
     def listTableSummaries(self, namespace: Any) -> Any:  # noqa: N802
-        identifier = java_class(self.jvm, f"{_CATALOG}.Identifier").of
         of = java_class(self.jvm, f"{_CATALOG}.TableSummary").of
+        made = [of(table, "MANAGED") for table in self._tables(namespace)]
+        return java_array(self.jvm, f"{_CATALOG}.TableSummary", made)
+
+    def _tables(self, namespace: Any) -> list[Any]:
+        """Return the identifiers of the tables in a namespace."""
+        of = java_class(self.jvm, f"{_CATALOG}.Identifier").of
         names = self.folders.find_table_names(self.existing(namespace))
-        return java_array(
-            self.jvm,
-            f"{_CATALOG}.TableSummary",
-            [of(identifier(namespace, name), "MANAGED") for name in names],
-        )
+        # Spark's own list of tables cannot name one in no namespace.
+        place = java_strings(self.jvm, list(namespace) or [self.folders.default])
+        return [of(place, name) for name in names]
 
     def loadTable(self, ident: Any, *wanted: Any) -> Any:  # noqa: N802
         """Load a table for a command or a write; with a version or a time, for a query."""
