@@ -62,10 +62,15 @@ def load_block(
         CorruptObjectError: the block is missing or damaged.
         InvalidInputError: the block is in another table, whose location the user did not allow.
     """
-    is_verified = block.file_size <= MAX_WHOLE_BYTES
+    is_verified = is_small(block)
     with _missing_reported(store, block), open_block(store, block, at_first_read=True) as source:
         rows = decode_block(source, block, target, is_verified=is_verified, repeated=repeated)
     return without_hidden(rows, block.hidden)
+
+
+def is_small(block: Block) -> bool:
+    """True if the file of a block is read as a whole, for any of its columns."""
+    return block.file_size <= MAX_WHOLE_BYTES
 
 
 def open_block(
@@ -82,7 +87,7 @@ def open_block(
     """
     key = block_key(block.id, block.origin)
     with _missing_reported(store, block):
-        if block.file_size > MAX_WHOLE_BYTES and not whole:
+        if not is_small(block) and not whole:
             return store.open_input(key, block.file_size if at_first_read else None)
         data = store.get(key)
     if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer

@@ -29,7 +29,7 @@ from fuse_stream.format.layout import block_key
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block, sort_rows
+from fuse_stream.objects.blocks import is_small, load_block, sort_rows
 from fuse_stream.optimize.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
@@ -134,8 +134,8 @@ class Rewriter:
         )
         load = partial(load_block, self.store, target=self.schema, repeated=repeated)
         threads = min(pa.cpu_count(), _READERS)
-        for is_small, run in groupby(inputs, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
-            yield from each(load, list(run), self.store, at_once=threads if is_small else 1)
+        for are_small, run in groupby(inputs, key=is_small):
+            yield from each(load, list(run), self.store, at_once=threads if are_small else 1)
 
     def _stored_fingerprint(self, block: Block) -> Fingerprint:
         data = self.store.get(block_key(block.id))

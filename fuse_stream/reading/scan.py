@@ -21,7 +21,7 @@ from fuse_stream.format.names import names_in, nearest
 from fuse_stream.format.positions import each_without_hidden
 from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef, Snapshot
 from fuse_stream.format.schema import Schema
-from fuse_stream.objects.blocks import MAX_WHOLE_BYTES, load_block
+from fuse_stream.objects.blocks import is_small, load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import load_blocks
 from fuse_stream.on_demand import OnDemand
@@ -221,8 +221,8 @@ def read_blocks(
         return read_block(store, block, selection)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for is_small, run in groupby(blocks, key=lambda block: block.file_size <= MAX_WHOLE_BYTES):
-            for rows in each(read, run, store, at_once=READERS if is_small else 1, ahead=1):
+        for are_small, run in groupby(blocks, key=is_small):
+            for rows in each(read, run, store, at_once=READERS if are_small else 1, ahead=1):
                 yield from rows.to_batches(max_chunksize=BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
@@ -330,7 +330,7 @@ class MatchCounts:
 
 def read_cost(block: Block, selection: Selection) -> int:
     """Return the number of bytes that `count_matches` reads of a block."""
-    if block.file_size <= MAX_WHOLE_BYTES:
+    if is_small(block):
         return block.file_size
     return sum(block.col_metas[column].len for column in _held(block, selection))
 

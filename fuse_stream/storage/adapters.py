@@ -104,7 +104,9 @@ def remedy(error: BaseException) -> str:
     """Return the advice for the user about a failed call."""
     if is_missing_bucket(error):
         return "there is no such bucket; create it or correct the path"
-    if isinstance(error, PermissionError) or "Forbidden" in str(error):
+    # Azure's client raises one class for all answers, with the status of HTTP.
+    is_denied = getattr(error, "status_code", None) in {401, 403}
+    if is_denied or isinstance(error, PermissionError) or "Forbidden" in str(error):
         return "access denied; check the credentials in storage_options and their rights"
     if isinstance(error, TimeoutError | ConnectionError):
         return "the store cannot be reached; check the network and the endpoint, then try again"

@@ -17,7 +17,6 @@ from fuse_stream.format.layout import PREFIXES, TABLE_KEY
 from fuse_stream.objects.refs import delete_pin, iter_pins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.local import LocalStore
-from fuse_stream.storage.open import open_store
 from fuse_stream.table.location import TableLocation
 
 
@@ -32,7 +31,8 @@ def drop_table(location: TableLocation) -> None:
         ConflictError: clones read its blocks; nothing was deleted.
         StorageError: the store failed; call it again.
     """
-    metadata = Metadata(location.store(), SYSTEM_CLOCK)
+    opened = location.store()
+    metadata = Metadata(opened, SYSTEM_CLOCK)
     own_id = metadata.load_table_file().table_id
     clones = list(iter_pins(metadata))
     if clones:
@@ -47,13 +47,12 @@ def drop_table(location: TableLocation) -> None:
     store.delete_all([info.key for info in store.leftovers()])
     for prefix in PREFIXES:
         store.delete_all([info.key for info in store.list(prefix)])
-    for origin in location.each(location.origins):
+    for origin in opened.allowed:
         with suppress(NotFoundError):  # of several origins, not each has a pin
-            delete_pin(Metadata(origin.store(), SYSTEM_CLOCK), own_id)
+            delete_pin(Metadata(origin, SYSTEM_CLOCK), own_id)
     store.delete(TABLE_KEY)
-    opened = open_store(location.path, storage_options=location.storage_options)
-    if isinstance(opened, LocalStore):
-        _remove_empty_folders(opened.root)
+    if isinstance(opened.store, LocalStore):
+        _remove_empty_folders(opened.store.root)
 
 
 def _remove_empty_folders(root: Path) -> None:

@@ -52,7 +52,7 @@ def serve(kind: str, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def _s3(program: str, folder: Path) -> Iterator[Place]:
-    key, secret, port = f"test{secrets.token_hex(6)}", secrets.token_hex(16), _free_port()
+    key, secret, port = f"test{secrets.token_hex(6)}", secrets.token_hex(16), free_port()
     (folder / "root").mkdir(parents=True)
     (folder / "meta").mkdir()
     command = [program, "--quiet", "--keep-alive", "--health", "/healthz"]
@@ -70,7 +70,7 @@ def _s3(program: str, folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def _azure(program: str, folder: Path) -> Iterator[Place]:
-    port = _free_port()
+    port = free_port()
     command = [program, "--inMemoryPersistence", "--silent", "--skipApiVersionCheck"]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     endpoint = f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}"
@@ -126,7 +126,8 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -17,16 +17,11 @@ from impala import dbapi
 from impala.error import OperationalError
 
 from fuse_stream.table.handle import Table
+from tests.kit.servers import free_port
 from tests.spark.lake_tables import create, rows
 
 PATIENCE_S = 240
 HOME = Path(pyspark.__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -12,8 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,6 +24,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import STAGED_PREFIX, LocalStore
+from tests.kit.rivals import check_one_creates_each
 from tests.storage.contract import StoreContract
 
 ROOT_FOLDER = "some table"
@@ -60,36 +60,8 @@ def _names(folder: Path) -> list[str]:
 # Rivals
 
 
-def _create_all(root: Path, name: str, keys: int, start: Any, wins: Any) -> None:
-    store = LocalStore(root)
-    won = []
-    for number in range(keys):
-        start.wait(timeout=60)  # before every key, or one process might run alone
-        try:
-            store.put_if_absent(f"_ss/main/{number:03}", f"{name}/{number}".encode())
-        except AlreadyExistsError:
-            continue
-        won.append(number)
-    wins.put((name, won))
-
-
 def test_of_several_processes_one_creates_each_object(tmp_path: Path) -> None:
-    keys, names = 100, ["a", "b", "c", "d"]
-    context = multiprocessing.get_context("fork")
-    start, wins = context.Barrier(len(names)), context.Queue()
-    processes = [
-        context.Process(target=_create_all, args=(tmp_path, name, keys, start, wins))
-        for name in names
-    ]
-    for process in processes:
-        process.start()
-    won = dict(wins.get(timeout=60) for _ in names)
-    for process in processes:
-        process.join()
-    stored = [(tmp_path / f"_ss/main/{number:03}").read_text() for number in range(keys)]
-
-    assert sorted(number for numbers in won.values() for number in numbers) == list(range(keys))
-    assert all(stored[number] == f"{name}/{number}" for name in names for number in won[name])
+    check_one_creates_each(partial(LocalStore, tmp_path), start_method="fork")
 
 
 def test_a_reader_never_sees_a_part_of_an_object(store: LocalStore) -> None:

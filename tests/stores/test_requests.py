@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,83 +21,74 @@ ROWS = 400_000
 FOOTER_BYTES = 64 * 1024
 SCHEMA = pa.schema([("k", pa.int64())])
 
-Requests = list[tuple[str, int]]
+
+@dataclass
+class Wire:
+    """What has been sent."""
+
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    """Operations, each with the bytes of the object that came."""
+    most_at_once: int = 0
+    under_way: int = 0
+
+    def names(self) -> list[str]:
+        return sorted(name for name, _ in self.sent)
 
 
 @pytest.fixture
-def s3(places: dict[str, Place]) -> Place:
+def place(places: dict[str, Place]) -> Place:
     return places["s3"]
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many requests were under way, at the start of each."""
-    seen: list[int] = []
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Records the requests of all clients; each takes 50 ms more."""
+    wire = Wire()
     send = s3fs.S3FileSystem._call_s3  # noqa: SLF001 - the one place that all requests pass
-    under_way = 0
 
-    async def counted(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
-        nonlocal under_way
-        under_way += 1
-        seen.append(under_way)
+    async def recorded(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
+        wire.under_way += 1
+        wire.most_at_once = max(wire.most_at_once, wire.under_way)
         try:
             await asyncio.sleep(0.05)
-            return await send(self, method, *arguments, **options)
+            answer = await send(self, method, *arguments, **options)
         finally:
-            under_way -= 1
-
-    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
-    return seen
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """The operations that are sent, each with the bytes of its answer or of its body."""
-    sent: Requests = []
-    send = s3fs.S3FileSystem._call_s3  # noqa: SLF001 - the one place that all requests pass
-
-    async def counted(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
-        answer = await send(self, method, *arguments, **options)
-        size = answer.get("ContentLength", 0) if method == "get_object" else 0
-        sent.append((method, size))
+            wire.under_way -= 1
+        wire.sent.append((method, answer["ContentLength"] if method == "get_object" else 0))
         return answer
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
-    return sent
-
-
-def names(requests: Requests) -> list[str]:
-    return sorted(name for name, _ in requests)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", recorded)
+    return wire
 
 
 @pytest.fixture
-def wide(s3: Place, url: str) -> str:
+def wide(place: Place, url: str) -> str:
     draw = np.random.default_rng(0)
     rows = pa.table({f"c{at}": draw.random(ROWS) for at in range(10)})
     properties = {"fuse.block.rows": str(ROWS), "fuse.block.bytes": str(2**30)}
-    table = fuse.Table.create(url, rows.schema, properties=properties, storage_options=s3.options)
+    table = fuse.Table.create(
+        url, rows.schema, properties=properties, storage_options=place.options
+    )
     table.append(rows)
     return url
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_of_a_large_block_the_wanted_columns_are_fetched(
-    s3: Place, wide: str, requests: Requests
+    place: Place, wide: str, wire: Wire
 ) -> None:
-    table = fuse.Table.open(wide, storage_options=s3.options)
+    table = fuse.Table.open(wide, storage_options=place.options)
     (block,) = table.blocks()
-    requests.clear()
+    wire.sent.clear()
 
     assert table.to_arrow(columns=["c5"]).num_rows == ROWS
 
-    assert {name for name, _ in requests} == {"get_object"}
-    assert sum(size for _, size in requests) < 1.2 * block.file_size / 10 + FOOTER_BYTES
-    assert len(requests) == 3  # is there a newer head; the footer; the column
+    assert set(wire.names()) == {"get_object"}
+    assert sum(size for _, size in wire.sent) < 1.2 * block.file_size / 10 + FOOTER_BYTES
+    assert len(wire.sent) == 3  # is there a newer head; the footer; the column
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_a_large_block_that_is_missing_is_an_error_that_names_it(s3: Place, wide: str) -> None:
-    table = fuse.Table.open(wide, storage_options=s3.options)
+def test_a_large_block_that_is_missing_is_an_error_that_names_it(place: Place, wide: str) -> None:
+    table = fuse.Table.open(wide, storage_options=place.options)
     (block,) = table.blocks()
     table.metadata.store.delete(f"_b/{block.id}_v1.parquet")
 
@@ -104,40 +96,37 @@ def test_a_large_block_that_is_missing_is_an_error_that_names_it(s3: Place, wide
         table.to_arrow(columns=["c5"])
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_a_commit_is_three_puts_and_a_get(s3: Place, url: str, requests: Requests) -> None:
-    table = fuse.Table.create(url, SCHEMA, storage_options=s3.options)
+def test_a_commit_is_three_puts_and_a_get(place: Place, url: str, wire: Wire) -> None:
+    table = fuse.Table.create(url, SCHEMA, storage_options=place.options)
     table.append(pa.table({"k": [1]}))
-    requests.clear()
+    wire.sent.clear()
 
     table.append(pa.table({"k": [2]}))
 
-    assert names(requests) == ["get_object", "put_object", "put_object", "put_object"]
+    assert wire.names() == ["get_object", "put_object", "put_object", "put_object"]
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_a_second_handle_sends_no_probe(s3: Place, url: str, requests: Requests) -> None:
-    fuse.Table.create(url, SCHEMA, storage_options=s3.options).append(pa.table({"k": [1]}))
-    table = fuse.Table.open(url, storage_options=s3.options)
-    requests.clear()
+def test_a_second_handle_sends_no_probe(place: Place, url: str, wire: Wire) -> None:
+    fuse.Table.create(url, SCHEMA, storage_options=place.options).append(pa.table({"k": [1]}))
+    table = fuse.Table.open(url, storage_options=place.options)
+    wire.sent.clear()
 
     table.append(pa.table({"k": [2]}))
 
-    assert names(requests).count("put_object") == 3
-    assert {name for name, _ in requests} == {"get_object", "put_object"}
+    assert wire.names().count("put_object") == 3
+    assert set(wire.names()) == {"get_object", "put_object"}
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_small_blocks_are_read_eight_at_once_and_in_order(
-    s3: Place, url: str, at_once: list[int]
+    place: Place, url: str, wire: Wire
 ) -> None:
-    table = fuse.Table.create(url, SCHEMA, storage_options=s3.options)
+    table = fuse.Table.create(url, SCHEMA, storage_options=place.options)
     for key in range(20):
         table.append(pa.table({"k": [key]}))
-    found = fuse.Table.open(url, storage_options=s3.options)
+    found = fuse.Table.open(url, storage_options=place.options)
     found.blocks()
-    at_once.clear()
+    wire.most_at_once = 0
 
     assert found.to_arrow()["k"].to_pylist() == list(range(20))
 
-    assert max(at_once) == 8
+    assert wire.most_at_once == 8

@@ -1,4 +1,4 @@
-"""Every verb of a table on a real server: what it leaves is what it leaves on a local disk."""
+"""The verbs of a table on a real server: what they leave is what they leave on a local disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def content(table: fuse.Table) -> list[tuple[int, str]]:
 
 
 def history(path: str, options: dict[str, object]) -> dict[str, object]:
-    """Call every verb; return what a reader sees after it."""
+    """Call one verb after the other; return what a reader sees after it."""
     seen: dict[str, object] = {}
     table = fuse.Table.create(
         path, SCHEMA, cluster_by=["k"], properties=PROPERTIES, storage_options=options

@@ -53,12 +53,14 @@ class SnapshotViews:
         fields = session.parseDataType(spark_schema(schema).json()).asNullable()
         names = ", ".join(quoted(name) for name in schema.names())
         text = f"SELECT {names} FROM {self._name}.{_INNER}.{quoted(inner)}"  # noqa: S608 - quoted
+        # The text has the names as they are, and names may differ in case alone.
+        as_they_are = java_map(self._jvm, {"spark.sql.caseSensitive": "true"})
         view = (
             java_class(self._jvm, f"{_CATALOG}.View$Builder")()
             .withColumns(columns_of(self._jvm, fields.json()))
             .withQueryText(text)
             .withCurrentCatalog(self._name)
-            .withSqlConfigs(java_map(self._jvm, {"spark.sql.caseSensitive": "true"}))
+            .withSqlConfigs(as_they_are)
             .withCurrentNamespace(java_strings(self._jvm, ()))
             .build()
         )
