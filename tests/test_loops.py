@@ -50,6 +50,7 @@ LOOPS = {
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,
     "spark/jvm/snapshot_views.py _keep": SHRINKS,
+    "spark/jvm/packing.py limit": HALVES,
     "spark/jvm/file_scan.py _number": "each round leaves seven bits less",
     "cli/graph.py _choose_lanes": SHRINKS,
     "cli/graph.py load_graph": "at most `limit` lines",
