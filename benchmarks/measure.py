@@ -43,16 +43,27 @@ def seconds(work: Work) -> float:
 def in_turn(
     ours: Work, theirs: Work, *, runs: int, before: Work = lambda: None
 ) -> tuple[list[float], list[float]]:
-    """Time both `runs` times, one after the other, after one warm-up run of each.
+    """Time both `runs` times, in turn, after one warm-up run of each; return the times of each.
 
-    In turn, so that a machine that grows faster or slower does so for both. `before` is called
-    before each run of ours, and not timed.
+    In turn, so that a machine that gets faster or slower does so for both; and each is the first of
+    every second pair, as what one leaves behind (garbage, dirty pages) costs the other. `before` is
+    called before each run of ours, and not timed.
     """
-    pairs = []
-    for _ in range(runs + 1):
+
+    def timed_ours() -> float:
         before()
-        pairs.append((seconds(ours), seconds(theirs)))
-    return [pair[0] for pair in pairs[1:]], [pair[1] for pair in pairs[1:]]
+        return seconds(ours)
+
+    timed_ours()
+    seconds(theirs)
+    pairs = []
+    for run in range(runs):
+        if run % 2:
+            their_time = seconds(theirs)
+            pairs.append((timed_ours(), their_time))
+        else:
+            pairs.append((timed_ours(), seconds(theirs)))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def percentile(samples: list[float], percent: float) -> float:
