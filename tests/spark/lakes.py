@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 from fuse_stream.spark.attach import Catalog, attach
 
 FAILURES = (PySparkException, Py4JJavaError)
+IS_SPARK_4_2 = version("pyspark").startswith("4.2.")
+"""docs/limits.md says what cannot be done there."""
 
 
 @contextmanager
