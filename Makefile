@@ -28,7 +28,7 @@ SERVERS := $(BIN)/python -m scripts.fetch_servers &&
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all check bench soak clean
+.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -51,6 +51,9 @@ test: $(READY) ## Checks and tests in minutes; ARGS="-k name" for some
 	@$(WITH_JAVA) $(ORACLE) $(PYTEST) -m "not long" $(ARGS)
 
 test-all: $(READY) ## The same, and what takes long by nature
+	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(PYTEST) -m "not night" $(ARGS)
+
+test-night: $(READY) ## The same with every case, in some hours
 	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(PYTEST) $(ARGS)
 
 check: $(READY) ## Lint, format and types; the tests do the same

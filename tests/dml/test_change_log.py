@@ -28,6 +28,7 @@ from tests.dml.change_log import (
     Span,
 )
 from tests.kit.envelopes import envelope_of
+from tests.kit.strides import NIGHT
 
 Create = Callable[..., Table]
 
@@ -256,7 +257,7 @@ def kind_of(change: Change) -> str:
     [
         pytest.param(DAY, True, id="a day, unset"),
         pytest.param(DAY, False, id="a day, nulls"),
-        pytest.param(MONTH, True, id="a month", marks=pytest.mark.long),
+        pytest.param(MONTH, True, id="a month", marks=NIGHT),
     ],
 )
 def test_a_month_of_a_change_log_ends_equal_to_the_database_at_every_hundredth_change(

@@ -1,4 +1,4 @@
-"""Which of many cases a test runs: some in a quick run, all under the marker `long`."""
+"""Which of many cases a test runs: few in a quick run, more in a long one, all in a night."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
+
+NIGHT = (pytest.mark.long, pytest.mark.night)
+"""The marks of a case that `make test-all` leaves out as well."""
 
 
 def every_nth(stride: int) -> pytest.MarkDecorator:

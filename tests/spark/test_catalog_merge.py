@@ -26,6 +26,7 @@ from fuse_stream.spark.jvm.row_operations import REWRITES
 from fuse_stream.spark.write import write
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.model import assert_sound
+from tests.kit.strides import NIGHT
 from tests.spark.lakes import FAILURES, Lake, attached
 
 BOOM = "IF(id = 77000, raise_error('boom'), 1)"
@@ -243,7 +244,9 @@ def test_random_statements_leave_the_rows_of_a_model(lake: Lake) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize(
+    "seed", [*range(2, 6), *(pytest.param(seed, marks=NIGHT) for seed in range(6, 12))]
+)
 def test_more_random_statements_leave_the_rows_of_a_model(lake: Lake, seed: int) -> None:
     check_history(lake, seed, steps=20)
 

@@ -20,6 +20,7 @@ from fuse_stream.spark.jvm.changelog import Changelog
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import PlannedScan, PlannedScanBuilder
 from fuse_stream.table.handle import Table
+from tests.kit.strides import NIGHT
 from tests.spark.lake_tables import SCHEMA, Row, collected, create, missing_methods, rows, run
 from tests.spark.lakes import attached
 
@@ -102,7 +103,7 @@ def step(table: Table, rng: random.Random, *, keyed: bool) -> None:
         (1, False),
         (2, True),
         *(
-            pytest.param(seed, keyed, marks=pytest.mark.long)
+            pytest.param(seed, keyed, marks=pytest.mark.long if seed < 12 else NIGHT)
             for seed in range(10, 18)
             for keyed in (False, True)
         ),

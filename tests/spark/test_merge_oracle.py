@@ -31,6 +31,7 @@ from fuse_stream.errors import AmbiguousMergeError, FuseError
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.model import assert_sound
 from scripts.fetch_oracle import JAR
+from tests.kit.strides import NIGHT
 from tests.spark.merge_statements import (
     BY_SOURCE,
     MATCHED,
@@ -47,7 +48,7 @@ from tests.spark.merge_statements import (
 
 CATALOG = "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
 SPARKS = "oracle.tests.t"
-QUICK, LONG = range(2), range(100, 144)
+QUICK, LONG, MORE = range(2), range(100, 110), range(110, 144)
 UNKNOWN_FILTER = "Unknown filter attribute"
 QUICK_STEPS, LONG_STEPS = 2, 4
 """Statements in a history."""
@@ -189,7 +190,7 @@ def test_a_history_ends_as_on_sparks_own_table(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", LONG)
+@pytest.mark.parametrize("seed", [*LONG, *(pytest.param(seed, marks=NIGHT) for seed in MORE)])
 def test_a_longer_history_ends_as_on_sparks_own_table(
     session: SparkSession, tmp_path: Path, seed: int
 ) -> None:
