@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
     COUNTS,
@@ -28,8 +28,21 @@ from fuse_stream.format.features import (
     SOURCES,
     used_features,
 )
-from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
-from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
+from fuse_stream.format.jsonio import (
+    MAX_MARKS,
+    count_marks,
+    dump_canonical,
+    from_json,
+    load_canonical,
+    to_json,
+)
+from fuse_stream.format.layout import (
+    LAST_VERSION,
+    MAIN,
+    branch_checked,
+    id_checked,
+    sha256_checked,
+)
 from fuse_stream.format.lazy_blocks import read_blocks
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
@@ -39,6 +52,7 @@ from fuse_stream.format.records import (
     Ledger,
     Parent,
     Segment,
+    SegmentRef,
     Snapshot,
     TableFile,
 )
@@ -54,6 +68,7 @@ from fuse_stream.format.refs import (
 from fuse_stream.format.schema import Schema, flaw_of
 from fuse_stream.format.sides import SideName
 from fuse_stream.format.source_offset import is_storable_offset
+from fuse_stream.format.times import is_time
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {
@@ -71,8 +86,14 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
 )
 """The `required_features` that this release can read and write."""
 
+MAX_SEGMENT_BLOCKS = 100_000
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 """The limit of a segment's JSON: a small hostile object must not decompress into all memory."""
+
+MAX_UNPACKED_RATIO = 2000
+"""A segment of more than `ALWAYS_UNPACKED_BYTES` has at most so many bytes of JSON for each stored
+one. A block is at least its random id, and zstd packs the same byte 30,000 times as well."""
+ALWAYS_UNPACKED_BYTES = 16 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
 _DIGITS_NAME = re.compile(rb'"name":"[0-9]+"')
@@ -94,8 +115,20 @@ def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the canonical bytes of a snapshot."""
-    return dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
+    """Return the canonical bytes of a snapshot.
+
+    Raises:
+        InvalidInputError: they are more than a reader accepts.
+    """
+    data = dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
+    if len(data) > MAX_SNAPSHOT_BYTES or count_marks(data) > MAX_MARKS:
+        raise InvalidInputError(
+            "the snapshot would be larger than a reader accepts; use fewer columns, or remove "
+            "applications from the ledger (Table.forget)",
+            size_bytes=len(data),
+            most_bytes=MAX_SNAPSHOT_BYTES,
+        )
+    return data
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -116,6 +149,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
         )
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
+    _check_numbers(snapshot)
     _check_cluster_key(snapshot.cluster_key, schema)
     _check_key(snapshot)
     if (line := snapshot.line) is not None:
@@ -134,9 +168,21 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
-    """Return the stored bytes of a segment and its SHA-256."""
+    """Return the stored bytes of a segment and its SHA-256.
+
+    Raises:
+        InvalidInputError: it is larger than a reader accepts.
+    """
     data = dump_canonical(to_json(segment, types))
     stored: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    if len(data) > _most_unpacked(stored) or len(segment.blocks) > MAX_SEGMENT_BLOCKS:
+        raise InvalidInputError(
+            "a commit has more blocks than a reader accepts; write its rows in several commits, "
+            "or in larger blocks (fuse.block.rows, fuse.block.bytes)",
+            block_count=len(segment.blocks),
+            most_blocks=MAX_SEGMENT_BLOCKS,
+            size_bytes=len(data),
+        )
     return stored, sha256_hex(stored)
 
 
@@ -149,7 +195,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     """
     data = unpacked_segment(stored, sha256)
     end = data.rfind(_AFTER_BLOCKS)
-    if len(data) > MAX_SEGMENT_BYTES or end < 0 or not data.startswith(_BEFORE_BLOCKS):
+    if end < 0 or not data.startswith(_BEFORE_BLOCKS):
         _loaded(data, MAX_SEGMENT_BYTES)  # raises the right error for a newer format
         raise CorruptObjectError("the object is not a segment", sha256=sha256)
     # Decode the rest of the segment with an empty list of blocks.
@@ -161,7 +207,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
 def unpacked_segment(stored: bytes, sha256: str) -> bytes:
     """Return the JSON of a stored segment; `sha256` is the hash in its snapshot.
 
-    The size of the result is limited to little more than `MAX_SEGMENT_BYTES`.
+    The result has at most `MAX_SEGMENT_BYTES`, and `MAX_UNPACKED_RATIO`.
 
     Raises:
         CorruptObjectError: the bytes do not have this hash.
@@ -170,9 +216,19 @@ def unpacked_segment(stored: bytes, sha256: str) -> bytes:
         raise CorruptObjectError("a segment differs from the hash in its snapshot", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
+            data = _read_bounded(stream, (most := _most_unpacked(stored)) + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
+    if len(data) > most:
+        raise CorruptObjectError(
+            "a segment is larger than any that a writer makes", sha256=sha256, most_bytes=most
+        )
+    return data
+
+
+def _most_unpacked(stored: bytes) -> int:
+    by_ratio = max(ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_RATIO * len(stored))
+    return min(MAX_SEGMENT_BYTES, by_ratio)
 
 
 def encode_table_file(table: TableFile) -> bytes:
@@ -309,6 +365,43 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     if flaw := flaw_of(schema):
         raise CorruptObjectError("the schema is invalid", reason=flaw)
     return schema
+
+
+def _check_numbers(snapshot: Snapshot) -> None:
+    """Raise for numbers that no writer stores: they would be shown, or looped over."""
+    parent, summary = snapshot.parent, snapshot.summary
+    counts = [
+        snapshot.floor,
+        snapshot.epoch,
+        *(getattr(summary, name) for name in _COUNTS_OF_SUMMARY),
+        *(count for ref in snapshot.segments for count in _counts_of(ref)),
+        *(count for ref in snapshot.deletion_files for count in _counts_of(ref)),
+    ]
+    is_valid = (
+        0 <= snapshot.version <= LAST_VERSION
+        and min(counts) >= 0
+        and (parent is None or parent.version == snapshot.version - 1)
+        and is_time(snapshot.timestamp_us)
+        and all(is_time(entry.timestamp_us) for entry in snapshot.ledger.entries.values())
+    )
+    if not is_valid:
+        raise CorruptObjectError(
+            "a number of the snapshot is out of range", version=snapshot.version
+        )
+
+
+_COUNTS_OF_SUMMARY = (
+    "row_count",
+    "block_count",
+    "perfect_block_count",
+    "uncompressed_byte_size",
+    "compressed_byte_size",
+    "index_size",
+)
+
+
+def _counts_of(ref: SegmentRef | DeletionFileRef) -> tuple[int, ...]:
+    return ref.level, ref.row_count, ref.block_count, ref.byte_size
 
 
 def _check_line(line: LineStart, version: int) -> None:
