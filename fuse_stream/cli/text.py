@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from fuse_stream.errors import printable
 from fuse_stream.format.records import Value
 
 UNKNOWN = "?"
@@ -69,15 +70,6 @@ def duration(microseconds: int) -> str:
 def short_id(text: str) -> str:
     """Return the first 8 characters of an id."""
     return printable(text[:8])
-
-
-def printable(text: str) -> str:
-    r"""Return `text` on one line, with control characters as escapes: `\n`, `\x1b`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def printable_lines(text: str) -> str:

@@ -14,6 +14,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
+from fuse_stream.format.check_snapshot import (
+    MAX_LISTED,
+    check_cluster_key,
+    check_lengths,
+    check_snapshot,
+)
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
     COUNTS,
@@ -36,23 +42,13 @@ from fuse_stream.format.jsonio import (
     load_canonical,
     to_json,
 )
-from fuse_stream.format.layout import (
-    LAST_VERSION,
-    MAIN,
-    branch_checked,
-    id_checked,
-    sha256_checked,
-)
+from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
-from fuse_stream.format.line import LineStart
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
     FORMAT_VERSION,
-    DeletionFileRef,
-    Ledger,
     Parent,
     Segment,
-    SegmentRef,
     Snapshot,
     TableFile,
 )
@@ -66,9 +62,6 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
-from fuse_stream.format.sides import SideName
-from fuse_stream.format.source_offset import is_storable_offset
-from fuse_stream.format.times import is_time
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {
@@ -121,10 +114,13 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         InvalidInputError: they are more than a reader accepts.
     """
     data = dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
-    if len(data) > MAX_SNAPSHOT_BYTES or count_marks(data) > MAX_MARKS:
+    longest = max(len(snapshot.segments), len(snapshot.deletion_files))
+    is_readable = len(data) <= MAX_SNAPSHOT_BYTES and count_marks(data) <= MAX_MARKS
+    if not is_readable or longest > MAX_LISTED:
         raise InvalidInputError(
-            "the snapshot would be larger than a reader accepts; use fewer columns, or remove "
-            "applications from the ledger (Table.forget)",
+            "the snapshot would be larger than a reader accepts; compact the table, use fewer "
+            "columns, or remove applications from the ledger (Table.forget)",
+            segment_count=len(snapshot.segments),
             size_bytes=len(data),
             most_bytes=MAX_SNAPSHOT_BYTES,
         )
@@ -147,17 +143,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
             "the table needs a feature that this release lacks; upgrade fuse-stream",
             features=sorted(unknown),
         )
+    check_lengths(fields)
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
-    _check_numbers(snapshot)
-    _check_cluster_key(snapshot.cluster_key, schema)
-    _check_key(snapshot)
-    if (line := snapshot.line) is not None:
-        _check_line(line, snapshot.version)
-    _check_sources(snapshot.ledger)
-    _check_deletion_files(snapshot.deletion_files, snapshot)
-    _check_sides(snapshot)
-    _check_events(snapshot)
+    check_snapshot(snapshot)
     if unnamed := used_features(snapshot) - set(features):
         raise CorruptObjectError(
             "the snapshot uses features that required_features does not name",
@@ -246,7 +235,7 @@ def decode_table_file(data: bytes) -> TableFile:
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
     schema = _schema_of(fields)
     table = from_json(TableFile, fields, {})
-    _check_cluster_key(table.cluster_key, schema)
+    check_cluster_key(table.cluster_key, schema)
     if grace_us(table.properties) != table.grace_us:  # no other object holds this file's hash
         raise CorruptObjectError("the grace of the table file differs from that in its properties")
     return table
@@ -365,119 +354,6 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     if flaw := flaw_of(schema):
         raise CorruptObjectError("the schema is invalid", reason=flaw)
     return schema
-
-
-def _check_numbers(snapshot: Snapshot) -> None:
-    """Raise for numbers that no writer stores: they would be shown, or looped over."""
-    parent, summary = snapshot.parent, snapshot.summary
-    counts = [
-        snapshot.floor,
-        snapshot.epoch,
-        *(getattr(summary, name) for name in _COUNTS_OF_SUMMARY),
-        *(count for ref in snapshot.segments for count in _counts_of(ref)),
-        *(count for ref in snapshot.deletion_files for count in _counts_of(ref)),
-    ]
-    is_valid = (
-        0 <= snapshot.version <= LAST_VERSION
-        and min(counts) >= 0
-        and (parent is None or parent.version == snapshot.version - 1)
-        and is_time(snapshot.timestamp_us)
-        and all(is_time(entry.timestamp_us) for entry in snapshot.ledger.entries.values())
-    )
-    if not is_valid:
-        raise CorruptObjectError(
-            "a number of the snapshot is out of range", version=snapshot.version
-        )
-
-
-_COUNTS_OF_SUMMARY = (
-    "row_count",
-    "block_count",
-    "perfect_block_count",
-    "uncompressed_byte_size",
-    "compressed_byte_size",
-    "index_size",
-)
-
-
-def _counts_of(ref: SegmentRef | DeletionFileRef) -> tuple[int, ...]:
-    return ref.level, ref.row_count, ref.block_count, ref.byte_size
-
-
-def _check_line(line: LineStart, version: int) -> None:
-    is_valid = 0 <= (line.base or 0) < line.since <= version or line == LineStart(since=0)
-    if not is_valid:
-        raise CorruptObjectError(
-            "the start of the snapshot's line is invalid", since=line.since, base=line.base
-        )
-
-
-def _check_sources(ledger: Ledger) -> None:
-    for entry in ledger.entries.values():
-        if entry.sources is None:
-            continue
-        offsets = [source.offset for source in entry.sources]
-        if not all(map(is_storable_offset, offsets)):
-            raise CorruptObjectError(
-                "the sources of a ledger entry are invalid", batch=entry.batch_id
-            )
-
-
-def _check_deletion_files(refs: tuple[DeletionFileRef, ...], snapshot: Snapshot) -> None:
-    """Raise for broken records of the deletion files of `snapshot`, or of one of its sides."""
-    ids = [id_checked(ref.id) for ref in refs]
-    for ref in refs:
-        sha256_checked(ref.sha256)
-    has_added = refs is not snapshot.deletion_files or set(ids).issuperset(
-        snapshot.deletion_files_added
-    )
-    is_valid = (
-        len(set(ids)) == len(ids)
-        and has_added
-        and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
-    )
-    if not is_valid:
-        raise CorruptObjectError(
-            "the deletion files of a snapshot are invalid", version=snapshot.version
-        )
-
-
-def _check_sides(snapshot: Snapshot) -> None:
-    for name, side in snapshot.sides.items():
-        flaw = "there are no segments" if not side.segments else flaw_of(side.schema)
-        if name not in set(SideName):
-            flaw = "no side has this name"
-        if flaw:
-            raise CorruptObjectError(
-                "a side of the snapshot is invalid", side=name[:50], reason=flaw
-            )
-        _check_deletion_files(side.deletion_files, snapshot)
-
-
-def _check_key(snapshot: Snapshot) -> None:
-    known = {column.id for column in snapshot.schema.columns if not column.children}
-    key = snapshot.key
-    is_valid = known.issuperset(key) and len(set(key)) == len(key)
-    if not is_valid:
-        raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
-
-
-def _check_events(snapshot: Snapshot) -> None:
-    sequence, counts = snapshot.sequence, snapshot.counts
-    if sequence is not None:
-        known = {column.id for column in snapshot.schema.columns if not column.children}
-        keys = sequence.keys
-        is_valid = keys and known.issuperset(keys) and len(set(keys)) == len(keys)
-        if not is_valid or sequence.scd_type not in (1, 2):
-            raise CorruptObjectError("the sequence is invalid", version=snapshot.version)
-    if counts is not None and min(dataclasses.astuple(counts)) < 0:
-        raise CorruptObjectError("the counts are invalid", version=snapshot.version)
-
-
-def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:
-    known = {column.id for column in schema.columns if not column.children}
-    if not known.issuperset(cluster_key):
-        raise CorruptObjectError("the cluster key names columns that the schema lacks")
 
 
 def _loaded(data: bytes, limit: int, known: int = FORMAT_VERSION) -> dict[str, Any]:

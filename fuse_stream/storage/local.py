@@ -127,23 +127,22 @@ class LocalStore:
             if error.errno == errno.ELOOP and (self.root / key).is_symlink():
                 raise self._linked(key, key) from error
             raise self._failed("read", key, error) from error
-        try:
-            self._remember_root()
-            status = os.fstat(descriptor)
-            if stat.S_ISDIR(status.st_mode):
-                is_folder = OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-                raise self._failed("read", key, is_folder)
-            if not stat.S_ISREG(status.st_mode):
-                raise CorruptObjectError(
-                    "a pipe, a socket or a device has the path of an object, and was not read; "
-                    "delete it, and restore the object from a copy",
-                    key=key,
-                    store=self.url,
-                )
-        except BaseException:
+        self._remember_root()
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise
+            raise self._no_file(key, status.st_mode)
         return descriptor, status.st_size
+
+    def _no_file(self, key: str, mode: int) -> StorageError | CorruptObjectError:
+        if stat.S_ISDIR(mode):
+            return self._failed("read", key, OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        return CorruptObjectError(
+            "a pipe, a socket or a device has the path of an object, and was not read; delete it, "
+            "and restore the object from a copy",
+            key=key,
+            store=self.url,
+        )
 
     def _check_way(self, key: str) -> None:
         """Raise if a folder on the way to `key` is a symbolic link."""

@@ -1,4 +1,4 @@
-"""The check of a bitmap's bytes accepts what the library writes, and nothing that it cannot hold."""
+"""The check of a bitmap accepts what the library writes, and nothing that it cannot hold."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ ranges = st.builds(
 )
 
 
-@given(st.lists(ranges, max_size=6), st.sets(st.integers(0, 2**20), max_size=50), st.booleans())
+@given(
+    runs=st.lists(ranges, max_size=6),
+    single=st.sets(st.integers(0, 2**20), max_size=50),
+    is_optimized=st.booleans(),
+)
 def test_every_bitmap_of_the_library_is_accepted(
-    runs: list[range], single: set[int], is_optimized: bool  # noqa: FBT001 - drawn
+    runs: list[range], single: set[int], *, is_optimized: bool
 ) -> None:
     bitmap = BitMap64(single)
     for run in runs:
@@ -32,9 +36,9 @@ def test_every_bitmap_of_the_library_is_accepted(
     check_bitmap64(BitMap64().serialize())
 
 
-@given(st.lists(ranges, min_size=1, max_size=5), st.booleans(), st.data())
+@given(runs=st.lists(ranges, min_size=1, max_size=5), data=st.data(), is_optimized=st.booleans())
 def test_a_changed_bitmap_is_refused_or_means_exactly_its_bytes(
-    runs: list[range], is_optimized: bool, data: st.DataObject  # noqa: FBT001 - drawn
+    runs: list[range], data: st.DataObject, *, is_optimized: bool
 ) -> None:
     bitmap = BitMap64(number for run in runs for number in run[:5000])
     if is_optimized:

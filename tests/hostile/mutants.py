@@ -6,12 +6,13 @@ import json
 import random
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tests.hostile.tables import Objects, forged, is_json, stored_of, text_of
 
-_RAW = "\ue000raw{}\ue001"
+_RAW = "\ue000raw\ue001"
 """Stands for a text that the encoder would not write; at most one is in a mutant."""
 
 RAW = (
@@ -28,13 +29,29 @@ TEXTS = (
     "", "main", "HEAD", ".", "..", "../..", "../../outside/a", "/etc/passwd", "_b/../../x", "a/b",
     "a\\..\\b", "%2e%2e%2f", "C:\\x", "file:///etc/passwd", "s3://other/bucket", "http://127.0.0.1:1",
     "zip://x::file:///etc/passwd", "0" * 32, "f" * 32, "F" * 32, "a" * 31, "0" * 64, "x" * 100_000,
-    "\0", "a\0b", "\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "\x1b[2J", "\u202eabc", "\u2066", "\u2028",
+    "\0", "a\0b", "\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "\x1b[2J", "\u202eabc", "\u2066",
+    "\u2028",
     "<script>alert(1)</script>", "[a](http://x)", "inf", "-inf", "nan", "1e9", "1.10", "-0", "true",
     "long", "decimal(38,38)", "decimal(39,0)", "decimal(0,0)", "array", "map", "struct", "interval",
-    "99999999999999999999999999", "9" * 400, "\u00b2", "\u0661\u0662", "1h", "99999999999d", "zstd", "create", "expire",
+    "99999999999999999999999999", "9" * 400, "\u00b2", "\u0661\u0662", "1h", "99999999999d", "zstd",
+    "create", "expire",
     "rewind", "publish", "revert", "erase", "retry", "append", "\ud7ff\uffff", "\U0010ffff" * 33,
 )  # fmt: skip
-OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], {"": ""}, [0] * 3, {"a": {"b": []}})
+OTHERS: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": ""},
+    [0] * 3,
+    {"a": {"b": []}},
+)
+
+
+Path = tuple[str | int, ...]
 
 
 def random_mutant(objects: Mapping[str, bytes], choose: random.Random) -> tuple[str, Objects]:
@@ -66,9 +83,7 @@ def _chosen(keys: Sequence[str], choose: random.Random) -> str:
     return held[-1] if folder == "_ss" and choose.random() < 0.6 else choose.choice(held)
 
 
-def _of_json(
-    text: bytes, objects: Mapping[str, bytes], choose: random.Random
-) -> tuple[str, bytes]:
+def _of_json(text: bytes, objects: Mapping[str, bytes], choose: random.Random) -> tuple[str, bytes]:
     try:
         root = json.loads(text)
     except (ValueError, RecursionError):
@@ -77,49 +92,98 @@ def _of_json(
     if not places:
         return _of_bytes(text, objects, choose)
     path = choose.choice(places)
-    raw = ""
-    name = choose.choice(
-        ("value", "value", "value", "raw", "delete", "unknown", "swap", "graft", "repeat", "keys")
-    )
     parent, at = _find(root, path)
-    match name:
-        case "value":
-            parent[at] = _value(parent[at], choose)
-        case "raw":
-            raw = choose.choice(RAW)
-            parent[at] = _RAW.format(0)
-        case "delete":
-            del parent[at]
-        case "unknown":
-            if isinstance(parent, dict):
-                parent[choose.choice(("unknown", "deletes", "sides", "", "~"))] = parent[at]
-            else:
-                parent.insert(0, parent[at])
-        case "swap":
-            other, there = _find(root, choose.choice(places))
-            parent[at], other[there] = other[there], parent[at]
-            if _is_circular(root):
-                return "a swap that makes a circle", text
-        case "graft":
-            found = choose.choice([key for key in sorted(objects) if is_json(key)])
-            donor = json.loads(text_of(found, objects[found]))
-            giver, where = _find(donor, choose.choice(list(_places(donor))))
-            parent[at] = giver[where]
-        case "repeat":
-            item = parent[at]
-            if isinstance(item, list) and item:
-                parent[at] = item * choose.choice((2, 17, 1000, 20_000))
-            elif isinstance(item, dict):
-                parent[at] = {**item, **{f"{name}{n}": 0 for n in range(2000)}}
-            elif isinstance(parent, list):
-                parent[at:at] = [item] * choose.choice((1, 40))
-        case "keys":
-            if isinstance(parent, dict):
-                parent[choose.choice(TEXTS)] = parent.pop(at)
+    name = choose.choice(sorted(_EDITS))
+    raw = _EDITS[name](_Edit(parent, at, root, places, objects, choose))
+    if _is_circular(root):
+        return "nothing: a swap that would make a circle", text
     new = json.dumps(root, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    if raw:
-        new = new.replace(f'"{_RAW.format(0)}"', raw)
+    new = new.replace(f'"{_RAW}"', raw)
     return f"{name} at {path} {raw[:30]}", new.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    parent: Any
+    """The object or list that is changed."""
+    at: Any
+    """The key or index in it."""
+    root: Any
+    places: Sequence[Path]
+    """Of all values in the document."""
+    objects: Mapping[str, bytes]
+    choose: random.Random
+
+
+def _edit_value(edit: _Edit) -> str:
+    edit.parent[edit.at] = _value(edit.parent[edit.at], edit.choose)
+    return ""
+
+
+def _edit_raw(edit: _Edit) -> str:
+    edit.parent[edit.at] = _RAW
+    return edit.choose.choice(RAW)
+
+
+def _edit_delete(edit: _Edit) -> str:
+    del edit.parent[edit.at]
+    return ""
+
+
+def _edit_unknown(edit: _Edit) -> str:
+    if isinstance(edit.parent, dict):
+        name = edit.choose.choice(("unknown", "deletes", "sides", "", "~"))
+        edit.parent[name] = edit.parent[edit.at]
+    else:
+        edit.parent.insert(0, edit.parent[edit.at])
+    return ""
+
+
+def _edit_swap(edit: _Edit) -> str:
+    other, there = _find(edit.root, edit.choose.choice(edit.places))
+    edit.parent[edit.at], other[there] = other[there], edit.parent[edit.at]
+    return ""
+
+
+def _edit_graft(edit: _Edit) -> str:
+    found = edit.choose.choice([key for key in sorted(edit.objects) if is_json(key)])
+    donor = json.loads(text_of(found, edit.objects[found]))
+    if places := list(_places(donor)):
+        giver, where = _find(donor, edit.choose.choice(places))
+        edit.parent[edit.at] = giver[where]
+    return ""
+
+
+def _edit_repeat(edit: _Edit) -> str:
+    item = edit.parent[edit.at]
+    if isinstance(item, list) and item:
+        edit.parent[edit.at] = item * edit.choose.choice((2, 17, 1000))
+    elif isinstance(item, dict):
+        edit.parent[edit.at] = {**item, **{f"more{number}": 0 for number in range(2000)}}
+    elif isinstance(edit.parent, list):
+        edit.parent[edit.at : edit.at] = [item] * edit.choose.choice((1, 40))
+    return ""
+
+
+def _edit_key(edit: _Edit) -> str:
+    if isinstance(edit.parent, dict):
+        edit.parent[edit.choose.choice(TEXTS)] = edit.parent.pop(edit.at)
+    return ""
+
+
+_EDITS: dict[str, Callable[[_Edit], str]] = {
+    "value": _edit_value,
+    "value again": _edit_value,
+    "value a third time": _edit_value,
+    "raw": _edit_raw,
+    "delete": _edit_delete,
+    "unknown": _edit_unknown,
+    "swap": _edit_swap,
+    "graft": _edit_graft,
+    "repeat": _edit_repeat,
+    "key": _edit_key,
+}
+"""Each changes a document, and returns the text that `_RAW` stands for in it."""
 
 
 def _value(old: object, choose: random.Random) -> Any:
@@ -139,7 +203,9 @@ def _of_puffin(data: bytes, choose: random.Random) -> tuple[str, bytes]:
         start = blob["offset"] + 8
         body = bytearray(data[start : blob["offset"] + blob["length"] - 4])
         for _ in range(choose.randint(1, 4)):
-            body[choose.randrange(len(body))] = choose.choice((0, 1, 2, 127, 255, choose.randrange(256)))
+            body[choose.randrange(len(body))] = choose.choice(
+                (0, 1, 2, 127, 255, choose.randrange(256))
+            )
         vector = data[start - 4 : start] + bytes(body)
         new = struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
         kept = data[: blob["offset"]] + new + data[blob["offset"] + blob["length"] :]
@@ -175,10 +241,7 @@ def _of_bytes(
     return name, b""
 
 
-Path = tuple[str | int, ...]
-
-
-def _places(root: object, path: Path = ()) -> Any:
+def _places(root: object, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every value in a JSON document, but the document itself."""
     items: Any = ()
     if isinstance(root, dict):

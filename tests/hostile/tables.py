@@ -118,7 +118,7 @@ def with_own_hash(data: bytes) -> bytes:
         fields = json.loads(data)
         fields.pop("sha256", None)
         bare = _dumped(fields)
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return data
     return _dumped({**fields, "sha256": hashlib.sha256(bare).hexdigest()})
 
@@ -136,7 +136,8 @@ def head_key(objects: Collection[str], branch_id: str = MAIN) -> str:
 @cache
 def made(kind: str) -> Mapping[str, bytes]:
     """Return the objects of a table; of every kind that a table can have, but those of a clone."""
-    store, clock = MemoryStore(clock=(clock := ManualClock())), clock
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
     _make_plain(store, clock) if kind == "plain" else _make_events(store, clock)
     return {key: item.data for key, item in store.objects.items()}
 
@@ -155,9 +156,7 @@ def _make_plain(store: MemoryStore, clock: ManualClock) -> None:
     branch = open_table(store, branch="fix", clock=clock, probe_store=False)
     branch.append(_rows(90, 3), author="someone")
     table.update("k = 12", {"s": "new"})
-    position = Offset(
-        table_id="ab" * 16, branch_id=MAIN, version=3, snapshot_id="cd" * 16, index=0
-    )
+    position = Offset(table_id="ab" * 16, branch_id=MAIN, version=3, snapshot_id="cd" * 16, index=0)
     for number in range(2):
         batch = Batch(
             application="query",

@@ -17,15 +17,14 @@ from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.optimize.claim import BranchClaim, find_claim
+from fuse_stream.reading.history import History
 from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table, open_table
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.trace.lineage import trace_sources
-from fuse_stream.reading.history import History
 
 Verb = Callable[[Store, Clock], object]
 
