@@ -61,9 +61,9 @@ def random_mutant(objects: Mapping[str, bytes], choose: random.Random) -> tuple[
     changes: dict[str, bytes | None] = {}
     for _ in range(choose.choice((1, 1, 1, 2, 3))):
         key = _chosen(keys, choose)
-        data = changes.get(key, objects[key])
-        if data is None:
+        if key in changes:
             continue
+        data = objects[key]
         if is_json(key) and choose.random() < 0.85:
             how, text = _of_json(text_of(key, data), objects, choose)
             changes[key] = stored_of(key, text)
