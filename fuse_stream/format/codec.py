@@ -79,7 +79,7 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
 )
 """The `required_features` that this release can read and write."""
 
-MAX_SEGMENT_BLOCKS = 100_000
+MAX_SEGMENT_BLOCKS = 60_000
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 """The limit of a segment's JSON: a small hostile object must not decompress into all memory."""
 

@@ -49,7 +49,7 @@ from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 T = typing.TypeVar("T")
 
-MAX_MARKS = 2_000_000
+MAX_MARKS = 1_000_000
 """The most commas, colons and opening brackets of a JSON text. A parser makes an object for about
 each of them, so a text of a few megabytes could fill a gigabyte."""
 
