@@ -60,6 +60,7 @@ class TableLocation:
             InvalidInputError: a location is not a path, or holds credentials; `origins` is not a
                 list; the options are not a mapping.
         """
+        storage_options = StorageOptions(storage_options)
         if isinstance(origins, str | os.PathLike) or not isinstance(origins, Iterable):
             raise InvalidInputError("origins is a list of locations", origins=str(origins))
         return cls(
