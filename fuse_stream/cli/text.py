@@ -14,8 +14,10 @@ from typing import Any
 
 import orjson
 
-from fuse_stream.errors import printable
+from fuse_stream import errors
 from fuse_stream.format.records import Value
+
+printable = errors.printable
 
 UNKNOWN = "?"
 NULL = "null"

@@ -116,6 +116,21 @@ def replaced(name: str, make: Callable[[bytes], bytes | None]) -> Change:
     return change
 
 
+def always(data: bytes) -> Callable[[bytes], bytes | None]:
+    """Return a change to these bytes, whatever they were."""
+    return lambda _old: data
+
+
+def added(more: Objects) -> Change:
+    """Return a change that puts these objects."""
+    return lambda objects: {**objects, **more}
+
+
+def retyped(name: str, old: bytes, new: bytes) -> Change:
+    """Return a change of the first such bytes in the JSON of an object."""
+    return replaced(name, lambda data: stored_of(name, text_of(name, data).replace(old, new, 1)))
+
+
 def put(document: Any, path: str, value: object) -> None:
     """Set the value at a path such as "segments.0.id"."""
     *way, last = path.split(".")
@@ -215,37 +230,13 @@ def _shapes() -> Iterator[tuple[str, Change]]:
         }.items():
             key = name
             found = packed(text) if name == "_sg/" else text
-            yield f"{name} is {kind}", replaced(key, lambda _old, found=found: found)
+            yield f"{name} is {kind}", replaced(key, always(found))
         yield (
             f"{name} with a key twice",
-            replaced(
-                name,
-                lambda old, name=name: stored_of(
-                    name,
-                    text_of(name, old).replace(
-                        b'"format_version"', b'"format_version":1,"format_version"', 1
-                    ),
-                ),
-            ),
+            retyped(name, b'"format_version"', b'"format_version":1,"format_version"'),
         )
-        yield (
-            f"{name} with NUL in a text",
-            replaced(
-                name,
-                lambda old, name=name: stored_of(
-                    name, text_of(name, old).replace(b':"', b':"\\u0000', 1)
-                ),
-            ),
-        )
-        yield (
-            f"{name} with half a pair",
-            replaced(
-                name,
-                lambda old, name=name: stored_of(
-                    name, text_of(name, old).replace(b':"', b':"\\ud800', 1)
-                ),
-            ),
-        )
+        yield f"{name} with NUL in a text", retyped(name, b':"', b':"\\u0000')
+        yield f"{name} with half a pair", retyped(name, b':"', b':"\\ud800')
     column = {"id": 1, "name": "x", "type": "struct", "nullable": True}
     for depth in (31, 33, 100, 240, 300):
         inner: dict[str, Any] = {**column, "id": 1, "type": "long", "children": []}
@@ -298,11 +289,16 @@ def _shapes() -> Iterator[tuple[str, Change]]:
     }.items():
         yield (
             f"property {name}",
-            edited(
-                "head",
-                lambda head, name=name, value=value: head["properties"].update({name: value}),
-            ),
+            edited("head", partial(_set_property, name=name, value=value)),
         )
+
+
+def _set_property(head: Any, name: str, value: str) -> None:
+    head["properties"][name] = value
+
+
+def _with_long_number(old: bytes, place: int) -> bytes:
+    return old[:place] + b"\xff\xff\xff\xff\x0f" + old[place + 5 :]
 
 
 def _circles() -> Iterator[tuple[str, Change]]:
@@ -438,7 +434,7 @@ def _bombs() -> Iterator[tuple[str, Change]]:
         bomb = packed(text)
         yield (
             f"a segment that unpacks to 300 MiB of {kind}",
-            replaced("_sg/", lambda _old, bomb=bomb: bomb),
+            replaced("_sg/", always(bomb)),
         )
     for kind, text in {
         "empty lists": b"[" + b"[]," * 3_000_000 + b"[]]",
@@ -446,15 +442,13 @@ def _bombs() -> Iterator[tuple[str, Change]]:
         "numbers": b"[" + b"1," * 5_000_000 + b"1]",
         "keys": b"{" + b",".join(b'"%d":1' % n for n in range(1_000_000)) + b"}",
     }.items():
-        yield f"a head of many {kind}", replaced("head", lambda _old, text=text: text)
-        yield f"a table file of many {kind}", replaced("_fuse.json", lambda _old, text=text: text)
+        yield f"a head of many {kind}", replaced("head", always(text))
+        yield f"a table file of many {kind}", replaced("_fuse.json", always(text))
         yield (
             f"a segment of many {kind}",
             replaced(
                 "_sg/",
-                lambda _old, text=text: packed(
-                    b'{"blocks":[' + text + b'],"format_version":1,"summary":{}}'
-                ),
+                always(packed(b'{"blocks":[' + text + b'],"format_version":1,"summary":{}}')),
             ),
         )
     yield "a segment in many frames", replaced("_sg/", lambda old: old * 2000)
@@ -482,14 +476,14 @@ def _small_objects() -> Iterator[tuple[str, Change]]:
         "bytes": b"\xff\xfe",
         "a megabyte": b"1" * 2**20,
     }.items():
-        yield f"a hint that is {kind}", lambda objects, data=data: {**objects, "_hint/main": data}
+        yield f"a hint that is {kind}", added({"_hint/main": data})
     for kind, key in {
         "of all": f"_floor/{MAIN}/0",
         "of the future": f"_floor/{MAIN}/99999999999999999",
         "far above": "_floor/main/../../x",
         "of no branch": "_floor/zz/1",
     }.items():
-        yield f"a marker {kind}", lambda objects, key=key: {**objects, key: b"x"}
+        yield f"a marker {kind}", added({key: b"x"})
     for kind, key in {
         "a ref with a path": "_refs/branches/../../x.json",
         "a ref with spaces": "_refs/branches/a b.json",
@@ -502,7 +496,7 @@ def _small_objects() -> Iterator[tuple[str, Change]]:
         "a slot far ahead": "_ss/main/00000000000001000000_v1.json",
         "a block of no id": "_b/..parquet",
     }.items():
-        yield kind, lambda objects, key=key: {**objects, key: b"{}"}
+        yield kind, added({key: b"{}"})
     yield (
         "leases by the thousand",
         lambda objects: {
@@ -600,7 +594,7 @@ def _deletion_files() -> Iterator[tuple[str, Change]]:
         hiding(struct.pack("<QI", 1, 0) + struct.pack("<II", 12346, 2**31 - 1), 1),
     )
     good = one + struct.pack("<HHIH", 0, 0, 16, 1)
-    for kind, other in {
+    records: dict[str, dict[str, Any]] = {
         "a blob past the end": {"offset": 10**9},
         "a blob before the start": {"offset": -4},
         "a blob of negative length": {"length": -1},
@@ -616,7 +610,8 @@ def _deletion_files() -> Iterator[tuple[str, Change]]:
             "properties": {"cardinality": "1" + "0" * 400, "referenced-data-file": "_b/x"}
         },
         "a blob that is compressed": {"compression-codec": "zstd"},
-    }.items():
+    }
+    for kind, other in records.items():
         yield kind, hiding(good, 1, **other)
     for kind, data in {
         "a footer past the start": _puffin(b"", {"blobs": []}, size=10**6),
@@ -628,7 +623,7 @@ def _deletion_files() -> Iterator[tuple[str, Change]]:
         "only magic": b"PFA1",
         "nothing": b"",
     }.items():
-        yield f"a deletion file with {kind}", replaced("_dv/", lambda _old, data=data: data)
+        yield f"a deletion file with {kind}", replaced("_dv/", always(data))
 
 
 def _with_counts(objects: Objects, key: str, rows: int) -> Objects:
@@ -672,16 +667,13 @@ def _parquet() -> Iterator[tuple[str, Change]]:
         "nothing": b"",
         "zeros": bytes(TEN_MB),
     }.items():
-        yield f"a block with {kind}", replaced("_b/", lambda _old, data=data: data)
+        yield f"a block with {kind}", replaced("_b/", always(data))
     for place in range(0, 100, 5):
         yield f"a footer changed at {place} %", replaced("_b/", footer_flip(place / 100))
     for place in range(4, 400, 60):
         yield (
             f"a page changed at {place}",
-            replaced(
-                "_b/",
-                lambda old, place=place: old[:place] + b"\xff\xff\xff\xff\x0f" + old[place + 5 :],
-            ),
+            replaced("_b/", partial(_with_long_number, place=place)),
         )
 
 

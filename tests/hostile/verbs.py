@@ -70,7 +70,7 @@ def _lineage(table: Table) -> object:
 
 
 def _rows(table: Table) -> pa.Table:
-    return table.metadata.store and table.to_arrow(version=1).slice(0, 2)
+    return table.to_arrow(version=1).slice(0, 2)
 
 
 def _clone(table: Table) -> object:
@@ -81,9 +81,7 @@ def _clone(table: Table) -> object:
 
 def _rewind(table: Table, *, dry_run: bool) -> object:
     goal = Goal(version=2, timestamp=None, application="default", after_batch=None)
-    return rewind_tables(
-        (table.committer,), goal, checkpoints={}, retire=("*",), dry_run=dry_run, replan=False
-    )
+    return rewind_tables((table.committer,), goal, retire=("*",), dry_run=dry_run, replan=False)
 
 
 def _claim(table: Table) -> object:
