@@ -74,6 +74,7 @@ def _in_time(name: str, act: Callable[[], object]) -> str:
 
 
 def _check_memory(name: str, act: Callable[[], object]) -> None:
+    grown_bytes = [0]
     for _ in range(TRIES):
         gc.collect()
         with _peak() as grown_bytes:
