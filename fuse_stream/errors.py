@@ -30,8 +30,17 @@ FuseError
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    r"""Return `text` on one line, with control characters as escapes: `\n`, `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 class FuseError(Exception):
-    """The root of the tree.
+    """The root of the tree. Its text holds no control character but ends of lines.
 
     Attributes:
         message: what happened and what to do next, without values.
@@ -44,10 +53,11 @@ class FuseError(Exception):
         self.context = context
 
     def __str__(self) -> str:
+        message = "\n".join(map(printable, self.message.split("\n")))
         if not self.context:
-            return self.message
+            return message
         values = ", ".join(f"{name}={value!r}" for name, value in self.context.items())
-        return f"{self.message} [{values}]"
+        return f"{message} [{values}]"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Workers send errors to the driver pickled; OSError's own __reduce__ loses the context.

@@ -70,6 +70,7 @@ LOOPS = {
     "optimize/fingerprint.py _text_hashes": "once, with other strings",
     "optimize/overlap.py depths_of": SHRINKS,
     "storage/parallel.py each": SHRINKS,
+    "storage/local.py get_up_to": "until the size that the file has, or its end",
     "optimize/rewrite.py pieces": FORWARD,
     "objects/slots.py _keep": SHRINKS,
     "objects/deletions.py _keep": SHRINKS,

@@ -103,6 +103,8 @@ class Evidence:
             return Fault(FindingKind.MISSING, "it is not there")
         except StorageError as error:
             return Fault(FindingKind.UNREADABLE, error.message)
+        except CorruptObjectError as error:  # no file, or one that is too large
+            return Fault(FindingKind.DAMAGED, error.message)
         try:
             return read(data)
         except CorruptObjectError as error:

@@ -14,7 +14,10 @@ from typing import Any
 
 import orjson
 
+from fuse_stream import errors
 from fuse_stream.format.records import Value
+
+printable = errors.printable
 
 UNKNOWN = "?"
 NULL = "null"
@@ -69,15 +72,6 @@ def duration(microseconds: int) -> str:
 def short_id(text: str) -> str:
     """Return the first 8 characters of an id."""
     return printable(text[:8])
-
-
-def printable(text: str) -> str:
-    r"""Return `text` on one line, with control characters as escapes: `\n`, `\x1b`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def printable_lines(text: str) -> str:

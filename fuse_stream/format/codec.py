@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, UnsupportedFormatError
+from fuse_stream.format.check_snapshot import (
+    MAX_LISTED,
+    check_cluster_key,
+    check_lengths,
+    check_snapshot,
+)
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
     COUNTS,
@@ -28,15 +34,19 @@ from fuse_stream.format.features import (
     SOURCES,
     used_features,
 )
-from fuse_stream.format.jsonio import dump_canonical, from_json, load_canonical, to_json
+from fuse_stream.format.jsonio import (
+    MAX_MARKS,
+    count_marks,
+    dump_canonical,
+    from_json,
+    load_canonical,
+    to_json,
+)
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
 from fuse_stream.format.lazy_blocks import read_blocks
-from fuse_stream.format.line import LineStart
 from fuse_stream.format.properties import MAX_DURATION_US, grace_us
 from fuse_stream.format.records import (
     FORMAT_VERSION,
-    DeletionFileRef,
-    Ledger,
     Parent,
     Segment,
     Snapshot,
@@ -52,8 +62,6 @@ from fuse_stream.format.refs import (
     TagRef,
 )
 from fuse_stream.format.schema import Schema, flaw_of
-from fuse_stream.format.sides import SideName
-from fuse_stream.format.source_offset import is_storable_offset
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {
@@ -71,8 +79,14 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
 )
 """The `required_features` that this release can read and write."""
 
+MAX_SEGMENT_BLOCKS = 60_000
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 """The limit of a segment's JSON: a small hostile object must not decompress into all memory."""
+
+MAX_UNPACKED_RATIO = 2000
+"""A segment of more than `ALWAYS_UNPACKED_BYTES` has at most so many bytes of JSON for each stored
+one. A block is at least its random id, and zstd packs the same byte 30,000 times as well."""
+ALWAYS_UNPACKED_BYTES = 16 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
 _DIGITS_NAME = re.compile(rb'"name":"[0-9]+"')
@@ -94,8 +108,23 @@ def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the canonical bytes of a snapshot."""
-    return dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
+    """Return the canonical bytes of a snapshot.
+
+    Raises:
+        InvalidInputError: they are more than a reader accepts.
+    """
+    data = dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
+    longest = max(len(snapshot.segments), len(snapshot.deletion_files))
+    is_readable = len(data) <= MAX_SNAPSHOT_BYTES and count_marks(data) <= MAX_MARKS
+    if not is_readable or longest > MAX_LISTED:
+        raise InvalidInputError(
+            "the snapshot would be larger than a reader accepts; compact the table, use fewer "
+            "columns, or remove applications from the ledger (Table.forget)",
+            segment_count=len(snapshot.segments),
+            size_bytes=len(data),
+            most_bytes=MAX_SNAPSHOT_BYTES,
+        )
+    return data
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -114,16 +143,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
             "the table needs a feature that this release lacks; upgrade fuse-stream",
             features=sorted(unknown),
         )
+    check_lengths(fields)
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
-    _check_cluster_key(snapshot.cluster_key, schema)
-    _check_key(snapshot)
-    if (line := snapshot.line) is not None:
-        _check_line(line, snapshot.version)
-    _check_sources(snapshot.ledger)
-    _check_deletion_files(snapshot.deletion_files, snapshot)
-    _check_sides(snapshot)
-    _check_events(snapshot)
+    check_snapshot(snapshot)
     if unnamed := used_features(snapshot) - set(features):
         raise CorruptObjectError(
             "the snapshot uses features that required_features does not name",
@@ -134,9 +157,21 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
-    """Return the stored bytes of a segment and its SHA-256."""
+    """Return the stored bytes of a segment and its SHA-256.
+
+    Raises:
+        InvalidInputError: it is larger than a reader accepts.
+    """
     data = dump_canonical(to_json(segment, types))
     stored: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    if len(data) > _most_unpacked(stored) or len(segment.blocks) > MAX_SEGMENT_BLOCKS:
+        raise InvalidInputError(
+            "a commit has more blocks than a reader accepts; write its rows in several commits, "
+            "or in larger blocks (fuse.block.rows, fuse.block.bytes)",
+            block_count=len(segment.blocks),
+            most_blocks=MAX_SEGMENT_BLOCKS,
+            size_bytes=len(data),
+        )
     return stored, sha256_hex(stored)
 
 
@@ -149,7 +184,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     """
     data = unpacked_segment(stored, sha256)
     end = data.rfind(_AFTER_BLOCKS)
-    if len(data) > MAX_SEGMENT_BYTES or end < 0 or not data.startswith(_BEFORE_BLOCKS):
+    if end < 0 or not data.startswith(_BEFORE_BLOCKS):
         _loaded(data, MAX_SEGMENT_BYTES)  # raises the right error for a newer format
         raise CorruptObjectError("the object is not a segment", sha256=sha256)
     # Decode the rest of the segment with an empty list of blocks.
@@ -161,7 +196,7 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
 def unpacked_segment(stored: bytes, sha256: str) -> bytes:
     """Return the JSON of a stored segment; `sha256` is the hash in its snapshot.
 
-    The size of the result is limited to little more than `MAX_SEGMENT_BYTES`.
+    The result has at most `MAX_SEGMENT_BYTES`, and `MAX_UNPACKED_RATIO`.
 
     Raises:
         CorruptObjectError: the bytes do not have this hash.
@@ -170,9 +205,19 @@ def unpacked_segment(stored: bytes, sha256: str) -> bytes:
         raise CorruptObjectError("a segment differs from the hash in its snapshot", sha256=sha256)
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            return _read_bounded(stream, MAX_SEGMENT_BYTES + 1)
+            data = _read_bounded(stream, (most := _most_unpacked(stored)) + 1)
     except (OSError, pa.ArrowException) as error:
         raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
+    if len(data) > most:
+        raise CorruptObjectError(
+            "a segment is larger than any that a writer makes", sha256=sha256, most_bytes=most
+        )
+    return data
+
+
+def _most_unpacked(stored: bytes) -> int:
+    by_ratio = max(ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_RATIO * len(stored))
+    return min(MAX_SEGMENT_BYTES, by_ratio)
 
 
 def encode_table_file(table: TableFile) -> bytes:
@@ -190,7 +235,7 @@ def decode_table_file(data: bytes) -> TableFile:
     fields = _loaded(data, MAX_SNAPSHOT_BYTES)
     schema = _schema_of(fields)
     table = from_json(TableFile, fields, {})
-    _check_cluster_key(table.cluster_key, schema)
+    check_cluster_key(table.cluster_key, schema)
     if grace_us(table.properties) != table.grace_us:  # no other object holds this file's hash
         raise CorruptObjectError("the grace of the table file differs from that in its properties")
     return table
@@ -309,82 +354,6 @@ def _schema_of(fields: dict[str, Any]) -> Schema:
     if flaw := flaw_of(schema):
         raise CorruptObjectError("the schema is invalid", reason=flaw)
     return schema
-
-
-def _check_line(line: LineStart, version: int) -> None:
-    is_valid = 0 <= (line.base or 0) < line.since <= version or line == LineStart(since=0)
-    if not is_valid:
-        raise CorruptObjectError(
-            "the start of the snapshot's line is invalid", since=line.since, base=line.base
-        )
-
-
-def _check_sources(ledger: Ledger) -> None:
-    for entry in ledger.entries.values():
-        if entry.sources is None:
-            continue
-        offsets = [source.offset for source in entry.sources]
-        if not all(map(is_storable_offset, offsets)):
-            raise CorruptObjectError(
-                "the sources of a ledger entry are invalid", batch=entry.batch_id
-            )
-
-
-def _check_deletion_files(refs: tuple[DeletionFileRef, ...], snapshot: Snapshot) -> None:
-    """Raise for broken records of the deletion files of `snapshot`, or of one of its sides."""
-    ids = [id_checked(ref.id) for ref in refs]
-    for ref in refs:
-        sha256_checked(ref.sha256)
-    has_added = refs is not snapshot.deletion_files or set(ids).issuperset(
-        snapshot.deletion_files_added
-    )
-    is_valid = (
-        len(set(ids)) == len(ids)
-        and has_added
-        and all(min(ref.row_count, ref.block_count, ref.byte_size) > 0 for ref in refs)
-    )
-    if not is_valid:
-        raise CorruptObjectError(
-            "the deletion files of a snapshot are invalid", version=snapshot.version
-        )
-
-
-def _check_sides(snapshot: Snapshot) -> None:
-    for name, side in snapshot.sides.items():
-        flaw = "there are no segments" if not side.segments else flaw_of(side.schema)
-        if name not in set(SideName):
-            flaw = "no side has this name"
-        if flaw:
-            raise CorruptObjectError(
-                "a side of the snapshot is invalid", side=name[:50], reason=flaw
-            )
-        _check_deletion_files(side.deletion_files, snapshot)
-
-
-def _check_key(snapshot: Snapshot) -> None:
-    known = {column.id for column in snapshot.schema.columns if not column.children}
-    key = snapshot.key
-    is_valid = known.issuperset(key) and len(set(key)) == len(key)
-    if not is_valid:
-        raise CorruptObjectError("the key of the rows is invalid", version=snapshot.version)
-
-
-def _check_events(snapshot: Snapshot) -> None:
-    sequence, counts = snapshot.sequence, snapshot.counts
-    if sequence is not None:
-        known = {column.id for column in snapshot.schema.columns if not column.children}
-        keys = sequence.keys
-        is_valid = keys and known.issuperset(keys) and len(set(keys)) == len(keys)
-        if not is_valid or sequence.scd_type not in (1, 2):
-            raise CorruptObjectError("the sequence is invalid", version=snapshot.version)
-    if counts is not None and min(dataclasses.astuple(counts)) < 0:
-        raise CorruptObjectError("the counts are invalid", version=snapshot.version)
-
-
-def _check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:
-    known = {column.id for column in schema.columns if not column.children}
-    if not known.issuperset(cluster_key):
-        raise CorruptObjectError("the cluster key names columns that the schema lacks")
 
 
 def _loaded(data: bytes, limit: int, known: int = FORMAT_VERSION) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fuse_stream.format.columns import READING_ERRORS, checked
 from fuse_stream.format.jsonio import dump_canonical, load_json
 from fuse_stream.format.layout import BLOCKS_PREFIX, block_key, id_in
 from fuse_stream.format.positions import Positions
+from fuse_stream.format.roaring import check_bitmap64
 
 HIDDEN, UPDATED = "deletion-vector-v1", "fuse-updated-v1"
 
@@ -130,7 +131,9 @@ def _decode_vector(blob: bytes) -> Positions:
         raise ValueError("a blob is not a deletion vector")
     if crc != struct.pack(">I", zlib.crc32(body)):
         raise ValueError("the checksum of a deletion vector is wrong")
-    return FrozenBitMap64.deserialize(body[len(_VECTOR_MAGIC) :])
+    bitmap = body[len(_VECTOR_MAGIC) :]
+    check_bitmap64(bitmap)
+    return FrozenBitMap64.deserialize(bitmap)
 
 
 def _slice(data: bytes, offset: int, length: int) -> bytes:

@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from fuse_stream.errors import InvalidInputError, SchemaMismatchError
+from fuse_stream.errors import InvalidInputError, SchemaMismatchError, printable
 from fuse_stream.format.schema import HIDDEN_PREFIX, Column, Schema, decimal_of, is_hidden
 
 _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
@@ -297,7 +297,7 @@ def _differences(
 ) -> Iterator[str]:
     arriving = {column.name: column for column in columns}
     for column in table:
-        name = f"{path}{column.name}"
+        name = printable(f"{path}{column.name}")  # the text of the error has a line for each
         other = arriving.pop(column.name, None)
         if other is None:
             if not path and is_hidden(column.name):
@@ -308,7 +308,8 @@ def _differences(
         elif not is_widening(other.type, column.type):
             yield f"~ {name}: the table has {column.type}, the batch {other.type}"
     for column in arriving.values():
-        yield f"+ {path}{column.name} {column.type}: the batch has it, the table does not"
+        name = printable(f"{path}{column.name}")
+        yield f"+ {name} {column.type}: the batch has it, the table does not"
 
 
 def _can_merge(table: Schema, columns: tuple[Column, ...]) -> bool:

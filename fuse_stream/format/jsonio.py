@@ -49,6 +49,10 @@ from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 T = typing.TypeVar("T")
 
+MAX_MARKS = 1_000_000
+"""The most commas, colons and opening brackets of a JSON text. A parser makes an object for about
+each of them, so a text of a few megabytes could fill a gigabyte."""
+
 _Write = Callable[[typing.Any, LeafTypes], typing.Any]
 _Read = Callable[[typing.Any, LeafTypes], typing.Any]
 
@@ -70,12 +74,21 @@ def is_storable(text: object) -> bool:
     return True
 
 
+def count_marks(data: bytes) -> int:
+    """Return how many commas, colons and opening brackets a JSON text has, or a number above."""
+    if len(data) <= MAX_MARKS:
+        return len(data)
+    return sum(map(data.count, (b",", b":", b"[", b"{")))
+
+
 def load_json(data: bytes) -> typing.Any:
     """Return the JSON value that `data` encodes.
 
     Raises:
-        CorruptObjectError: the bytes are not JSON.
+        CorruptObjectError: the bytes are not JSON, or have more than `MAX_MARKS`.
     """
+    if count_marks(data) > MAX_MARKS:
+        raise CorruptObjectError("the JSON holds too many values", size=len(data), most=MAX_MARKS)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -27,7 +27,7 @@ from fuse_stream.format.columns import (
 )
 from fuse_stream.format.jsonio import from_json, load_canonical
 from fuse_stream.format.positions import Positions
-from fuse_stream.format.records import Block, ClusterStats
+from fuse_stream.format.records import MAX_BLOCK_ROWS, Block, ClusterStats
 
 T = TypeVar("T")
 
@@ -126,6 +126,10 @@ class BlockInText(Block):
             if type(value) is not _FIELDS[name]:
                 raise TypeError(f"{name} is not of type {_FIELDS[name].__name__}")
             fill(block, name, value)
+        if not 0 < block.row_count <= MAX_BLOCK_ROWS:
+            raise ValueError(f"a block of {block.row_count} rows")
+        if min(block.block_size, block.file_size, block.schema_id) < 0:
+            raise ValueError("a number below zero")
         fill(block, "_texts", texts)
         fill(block, "_types", types)
         return block

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedFormatError
-from fuse_stream.format.codec import KNOWN_FEATURES, sha256_hex, unpacked_segment
+from fuse_stream.format.codec import (
+    KNOWN_FEATURES,
+    decode_segment,
+    sha256_hex,
+    unpacked_segment,
+)
 from fuse_stream.format.columns import READING_ERRORS
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.layout import branch_checked, id_checked, sha256_checked
@@ -95,10 +100,8 @@ def read_block_ids(stored: bytes, sha256: str, block_count: int) -> list[str]:
         data = unpacked_segment(stored, sha256)
         if (found := _found_ids(data)) is not None and len(found) == block_count:
             return found
-        blocks = _fields(data)["blocks"]
-        if any("deletes" in block for block in blocks):
-            raise _newer()
-        return [block["id"] for block in blocks if "origin" not in block]
+        blocks = decode_segment(stored, sha256, {}).blocks
+        return [id_checked(block.id) for block in blocks if block.origin is None]
     except FuseError:
         raise
     except READING_ERRORS as error:

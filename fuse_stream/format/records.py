@@ -21,6 +21,8 @@ from fuse_stream.format.stored_fields import IF_ANY, NOT_STORED
 
 FORMAT_VERSION = 1
 
+MAX_BLOCK_ROWS = 2**31 - 1
+
 Value = bool | int | float | Decimal | str | bytes
 """A bound: a date is an int of days, a timestamp an int of microseconds."""
 

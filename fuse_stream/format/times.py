@@ -9,6 +9,9 @@ from fuse_stream.errors import InvalidInputError
 Timestamp = dt.datetime | str
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_FIRST_US = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
+_LAST_US = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
 
 
 def timestamp_us(timestamp: Timestamp) -> int:
@@ -38,6 +41,11 @@ def timestamp_us(timestamp: Timestamp) -> int:
         raise InvalidInputError(
             "this time in UTC is not in the years 1 to 9999", timestamp=timestamp.isoformat()
         ) from error
+
+
+def is_time(time_us: int) -> bool:
+    """True if UTC microseconds are in the years 1 to 9999."""
+    return _FIRST_US <= time_us <= _LAST_US
 
 
 def iso_time(time_us: int) -> str:

@@ -89,7 +89,7 @@ def open_block(
     with _missing_reported(store, block):
         if not is_small(block) and not whole:
             return store.open_input(key, block.file_size if at_first_read else None)
-        data = store.get(key)
+        data = store.get_up_to(key, block.file_size)
     if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
         raise CorruptObjectError(
             "a block differs from the hash in its record; fuse-stream fsck shows what is lost",

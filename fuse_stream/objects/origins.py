@@ -17,6 +17,7 @@ from typing import TypeVar
 from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.codec import decode_table_file
 from fuse_stream.format.layout import TABLE_KEY, split_origin
+from fuse_stream.objects.size_limits import limit_of
 from fuse_stream.storage.base import Store, find_object
 from fuse_stream.storage.wrappers import StoreWrapper
 
@@ -58,6 +59,12 @@ class StoreWithOrigins(StoreWrapper):
             )
         table_id, inner = split
         return act(self.origin(table_id), inner)
+
+    def get(self, key: str) -> bytes:
+        return self.call("get", key, lambda store, key: store.get_up_to(key, limit_of(key)))
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        return self.call("get", key, lambda store, key: store.get_up_to(key, most_bytes))
 
     def delete_all(self, keys: Sequence[str]) -> None:
         for key in keys:

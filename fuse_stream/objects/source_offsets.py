@@ -42,4 +42,7 @@ def load_offsets(store: Store, offsets: SourceOffsets) -> str:
         raise CorruptObjectError("an object of source offsets is missing", id=offsets.id) from error
     if sha256_hex(data) != offsets.sha256:
         raise CorruptObjectError("source offsets differ from the hash in the ledger", id=offsets.id)
-    return data.decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:  # its writer knew the hash
+        raise CorruptObjectError("source offsets are not UTF-8", id=offsets.id) from error

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from fuse_stream.errors import NotFoundError
+from fuse_stream.errors import CorruptObjectError, NotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,17 @@ class Store(Protocol):
         Raises:
             NotFoundError: the store answered that there is no such object. An unclear failure is
                 a `StorageError`.
+        """
+        ...
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        """Return the object under `key` if it has at most so many bytes; None is no limit.
+
+        A local store judges the size before it reads.
+
+        Raises:
+            CorruptObjectError: it is larger.
+            NotFoundError: as of `get`.
         """
         ...
 
@@ -124,6 +135,18 @@ class Store(Protocol):
     def location(self, key: str) -> str:
         """Return the path or URL of the object under `key` for Spark's own readers."""
         ...
+
+
+def check_size(size: int, most_bytes: int | None, key: str, url: str) -> None:
+    """Raise CorruptObjectError if an object is larger than its kind may be."""
+    if most_bytes is not None and size > most_bytes:
+        raise CorruptObjectError(
+            "an object is too large for its kind; restore it from a copy",
+            key=key,
+            size_bytes=size,
+            most_bytes=most_bytes,
+            store=url,
+        )
 
 
 def find_object(store: Store, key: str) -> bytes | None:

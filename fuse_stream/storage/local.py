@@ -3,6 +3,10 @@
 - An object appears complete or not at all: it is written to a staged file in the same folder,
   synced, and then linked or renamed by one system call.
 - A crash may leave staged files, which no method returns.
+- No symbolic link below the root is followed, and only plain files are objects: whoever made the
+  folder could lead a process to files elsewhere, or let it wait at a pipe. The root itself and
+  what is above it may be links: that is the user's own choice. A process looks at each folder
+  once, so it does not notice a link that takes the folder's place later.
 - The folder that was used first is the store. If it disappears or another folder takes its path
   (a disk that is no longer mounted), calls fail: it is never an empty store.
 - Writes survive a power cut: bytes, names and folders are on disk when a call returns.
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +25,12 @@ from typing import BinaryIO
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import (
     AlreadyExistsError,
+    CorruptObjectError,
     NotFoundError,
     StorageError,
     UnsupportedStorageError,
 )
-from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.storage.base import ObjectInfo, check_size
 from fuse_stream.storage.parallel import each
 
 STAGED_PREFIX = ".tmp-"
@@ -43,6 +49,8 @@ _REMEDIES = {
 }
 _DELETERS = 4
 """Threads that unlink files: freeing a file's space waits for the disk and uses no core."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe is opened without waiting for its writer, and then refused."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -54,6 +62,8 @@ class LocalStore:
         self._root_identity: tuple[int, int] | None = None
         self._entered: set[Path] = set()
         """Folders whose names, and those of their parents, are known to be on disk."""
+        self._walked: set[str] = set()
+        """Folders, relative to the root, that are no symbolic links, nor is any above them."""
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -78,22 +88,87 @@ class LocalStore:
         return str(self.root)
 
     def get(self, key: str) -> bytes:
-        with self.open_input(key) as file:
-            try:
-                return file.read()
-            except OSError as error:
-                raise self._failed("read", key, error) from error
+        return self.get_up_to(key, None)
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        descriptor, size = self._open(key)
+        try:
+            check_size(size, most_bytes, key, self.url)
+            pieces = [os.read(descriptor, size)]
+            while pieces[-1] and sum(map(len, pieces)) < size:
+                pieces.append(os.read(descriptor, size))
+        except OSError as error:
+            raise self._failed("read", key, error) from error
+        except MemoryError as error:
+            raise StorageError(
+                "an object does not fit into memory; give this process more, or restore the "
+                "object from a copy if it is damaged",
+                key=key,
+                size_bytes=size,
+                store=self.url,
+            ) from error
+        finally:
+            os.close(descriptor)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:  # noqa: ARG002 - as in Store
+        descriptor, _ = self._open(key)
+        return os.fdopen(descriptor, "rb")
+
+    def _open(self, key: str) -> tuple[int, int]:
+        """Open the file of an object; return its descriptor and its size in bytes."""
+        self._check_way(key)
         try:
-            file = (self.root / key).open("rb")
+            descriptor = os.open(f"{self.root}/{key}", _READ)
         except FileNotFoundError as error:
             self._check_root(key)
             raise NotFoundError("no such object", key=key, store=self.url) from error
         except OSError as error:
+            if error.errno == errno.ELOOP and (self.root / key).is_symlink():
+                raise self._linked(key, key) from error
             raise self._failed("read", key, error) from error
         self._remember_root()
-        return file
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise self._no_file(key, status.st_mode)
+        return descriptor, status.st_size
+
+    def _no_file(self, key: str, mode: int) -> StorageError | CorruptObjectError:
+        if stat.S_ISDIR(mode):
+            return self._failed("read", key, OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        return CorruptObjectError(
+            "a pipe, a socket or a device has the path of an object, and was not read; delete it, "
+            "and restore the object from a copy",
+            key=key,
+            store=self.url,
+        )
+
+    def _check_way(self, key: str) -> None:
+        """Raise if a folder on the way to `key` is a symbolic link."""
+        folder = key.rpartition("/")[0]
+        if folder in self._walked:
+            return
+        way = ""
+        for name in filter(None, folder.split("/")):
+            way = f"{way}{name}"
+            try:
+                mode = os.lstat(f"{self.root}/{way}").st_mode
+            except OSError:  # the call itself says what is wrong
+                return
+            if stat.S_ISLNK(mode):
+                raise self._linked(key, way)
+            way += "/"
+        self._walked.add(folder)
+
+    def _linked(self, key: str, link: str) -> CorruptObjectError:
+        return CorruptObjectError(
+            "a part of the table is a symbolic link, which may lead anywhere and is not followed; "
+            "put the file or folder itself in its place. (The table's own folder may be a link.)",
+            link=link,
+            key=key,
+            store=self.url,
+        )
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.replace(key, data)
@@ -131,6 +206,7 @@ class LocalStore:
         self._sync(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._check_way(prefix)
         try:
             found = list(_scan(self.root / prefix, prefix))
         except OSError as error:
@@ -173,6 +249,7 @@ class LocalStore:
 
     def _unlink(self, key: str) -> bool:
         """Delete the file of an object; return True if there was one."""
+        self._check_way(key)
         try:
             os.unlink(f"{self.root}/{key}")  # noqa: PTH108 - a path costs more than the call
         except FileNotFoundError:
@@ -183,10 +260,15 @@ class LocalStore:
         return True
 
     def location(self, key: str) -> str:
-        return f"{self.root}/{key}"
+        path = f"{self.root}/{key}"
+        self._check_way(key)
+        if key and os.path.islink(path):  # noqa: PTH114 - a path costs more than the call
+            raise self._linked(key, key)
+        return path
 
     def _stage(self, key: str, data: bytes | memoryview) -> Path:
         """Write `data` to a new file in the folder of `key`, which is created if it is missing."""
+        self._check_way(key)
         folder = (self.root / key).parent
         staged = folder / f"{STAGED_PREFIX}{SYSTEM_CLOCK.new_id()}"
         try:
@@ -263,6 +345,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 def _scan(folder: Path, prefix: str, *, staged: bool = False) -> Iterator[ObjectInfo]:
     """Yield the objects below `folder`, unordered; one that is deleted meanwhile may be missing.
 
+    A symbolic link, also one to a folder, is listed as an object, which cannot be read.
     With `staged` yield the files of writes that have not ended instead.
     """
     try:
@@ -271,11 +354,11 @@ def _scan(folder: Path, prefix: str, *, staged: bool = False) -> Iterator[Object
         return
     with entries:
         for entry in entries:
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False):
                 yield from _scan(folder / entry.name, f"{prefix}{entry.name}/", staged=staged)
             elif entry.name.startswith(STAGED_PREFIX) is staged:
                 try:
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 yield ObjectInfo(

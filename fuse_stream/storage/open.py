@@ -12,6 +12,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
+from fuse_stream.storage.secrets import StorageOptions
 
 if TYPE_CHECKING:
     from fuse_stream.storage import remote
@@ -42,6 +43,7 @@ def open_store(
             begins with the home of a user that does not exist, or holds credentials.
         UnsupportedStorageError: no installed package can open it; the message says what to do.
     """
+    storage_options = StorageOptions(storage_options)
     text = path_text(path)
     if not text:
         raise InvalidInputError("the path is empty; name the table's folder")

@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, NoReturn, cast
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, BinaryIO, cast
 
 from fsspec.core import get_filesystem_class, split_protocol
 from fsspec.registry import known_implementations
 
 from fuse_stream.errors import (
     AlreadyExistsError,
+    FuseError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -37,7 +39,7 @@ from fuse_stream.storage.adapters import (
     modified_us,
     remedy,
 )
-from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.base import ObjectInfo, Store, check_size
 from fuse_stream.storage.parallel import each
 from fuse_stream.storage.range_file import RangeFile
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
@@ -91,6 +93,11 @@ class FsspecStore:
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
             return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        data = self.get(key)  # asking for the size first would be a request more
+        check_size(len(data), most_bytes, key, self.url)
+        return data
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:
         if size is not None:
@@ -168,23 +175,25 @@ class FsspecStore:
             rest = f"{container}@{account}.dfs.core.windows.net{slash}{below}"
         return f"{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{key}"
 
-    @contextmanager
-    def _asked(self, verb: str, key: str) -> Iterator[tuple[Any, str]]:
-        """Yield this process's file system and the path of `key` in it; translate its errors."""
-        fs, path = self._at(key)
-        try:
-            yield fs, path
-        except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-            if isinstance(error, FileExistsError) and verb == "create":
-                raise AlreadyExistsError(
-                    "the name is taken", key=key, store=self.url
-                ) from safe_cause(error, self.options)
+    def _asked(self, verb: str, key: str) -> _Asked:
+        """Return a context with this process's file system and the path of `key` in it.
+
+        Its errors are translated.
+        """
+        return _Asked(partial(self._at, key), partial(self._translated, verb, key))
+
+    def _translated(self, verb: str, key: str, error: Exception) -> FuseError:
+        found: FuseError | None = None
+        if isinstance(error, FileExistsError) and verb == "create":
+            found = AlreadyExistsError("the name is taken", key=key, store=self.url)
+        elif isinstance(error, FileNotFoundError):
             may_miss = verb not in {"create", "write"} and not is_missing_bucket(error)
-            if isinstance(error, FileNotFoundError) and may_miss:
-                raise NotFoundError("no such object", key=key, store=self.url) from safe_cause(
-                    error, self.options
-                )
-            self._failed(verb, key, error)
+            if may_miss:
+                found = NotFoundError("no such object", key=key, store=self.url)
+        if found is None:
+            return self._failed(verb, key, error)
+        found.__cause__ = safe_cause(error, self.options)
+        return found
 
     def _at(self, key: str) -> tuple[Any, str]:
         """Return this process's file system and the path of `key` in it."""
@@ -192,21 +201,53 @@ class FsspecStore:
             protocol, _ = split_protocol(self.url)
             try:
                 fs_class = get_filesystem_class(protocol)
-                # The caller's options override those in the URL.
-                options = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
-                fs = fs_class(**options, skip_instance_cache=True, use_listings_cache=False)
+                # In no variable: a traceback may be shown with the variables of its functions.
+                fs = fs_class(
+                    **self._arguments(fs_class), skip_instance_cache=True, use_listings_cache=False
+                )
                 root = fs_class._strip_protocol(self.url)  # noqa: SLF001 - as fsspec itself does
             except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
-                self._failed("connect for", key, error)
+                failed = self._failed("connect for", key, error)
+                raise failed from failed.__cause__
             self._built = (os.getpid(), fs, root.rstrip("/"))
         _, fs, root = self._built
         return fs, f"{root}/{key}".rstrip("/")
 
-    def _failed(self, verb: str, key: str, error: Exception) -> NoReturn:
+    def _arguments(self, fs_class: Any) -> dict[str, object]:
+        # The caller's options override those in the URL.
+        return {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
+
+    def _failed(self, verb: str, key: str, error: Exception) -> StorageError:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
-        raise StorageError(
+        failed = StorageError(
             f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
-        ) from safe_cause(error, self.options)
+        )
+        failed.__cause__ = safe_cause(error, self.options)
+        return failed
+
+
+class _Asked:
+    """A context whose errors are translated, and that keeps none of them in a variable.
+
+    A client's error may show a secret, and some programs show variables with a traceback: those of
+    `contextlib` hold the error.
+    """
+
+    def __init__(
+        self, at: Callable[[], tuple[Any, str]], translated: Callable[[Exception], FuseError]
+    ) -> None:
+        self._at = at
+        self._translated = translated
+
+    def __enter__(self) -> tuple[Any, str]:
+        return self._at()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception):  # adapters raise their clients' own errors
+            return
+        translated = self._translated(error)
+        del error, trace
+        raise translated from translated.__cause__
 
 
 def _adapter(scheme: str) -> type:

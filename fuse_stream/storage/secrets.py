@@ -86,8 +86,15 @@ def redact(text: str, options: Mapping[str, object]) -> str:
 
 
 def safe_cause(error: BaseException, options: Mapping[str, object]) -> BaseException | None:
-    """Return `error`, to chain as a cause; None if its traceback would show a secret."""
-    texts = [f"{step} {step!r}" for step in causes(error)]
+    """Return `error`, to chain as a cause; None if its text would show a secret.
+
+    It and its causes lose their tracebacks: the functions of a client hold the options in
+    variables, which some programs show with a traceback.
+    """
+    chain = causes(error)
+    for step in chain:
+        step.__traceback__ = None
+    texts = [f"{step} {step!r}" for step in chain]
     return error if all(redact(text, options) == text for text in texts) else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import BinaryIO, TypeVar
 
 from fuse_stream.errors import UnsupportedStorageError
-from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.base import ObjectInfo, Store, check_size
 
 T = TypeVar("T")
 
@@ -50,6 +50,11 @@ class StoreWrapper:
 
     def get(self, key: str) -> bytes:
         return self.call("get", key, lambda store, key: store.get(key))
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        data = self.get(key)  # for a subclass that changes `get`
+        check_size(len(data), most_bytes, key, self.url)
+        return data
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:
         return self.call("open_input", key, lambda store, key: store.open_input(key, size))

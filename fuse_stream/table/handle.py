@@ -38,6 +38,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
@@ -103,6 +104,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
             UnsupportedTypeError: a column's type is not one of the format's.
             UnsupportedStorageError: the store cannot create an object exactly once.
         """
+        storage_options = StorageOptions(storage_options)
         location = TableLocation.of(
             path, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
         )
@@ -136,6 +138,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
             CorruptObjectError: the table file or the newest snapshot is damaged or lost.
             UnsupportedFormatError: a newer release wrote the table.
         """
+        storage_options = StorageOptions(storage_options)
         location = TableLocation.of(
             path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, NotFoundError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in
 from fuse_stream.objects.origins import StoreWithOrigins
@@ -60,6 +60,7 @@ class TableLocation:
             InvalidInputError: a location is not a path, or holds credentials; `origins` is not a
                 list; the options are not a mapping.
         """
+        storage_options = StorageOptions(storage_options)
         if isinstance(origins, str | os.PathLike) or not isinstance(origins, Iterable):
             raise InvalidInputError("origins is a list of locations", origins=str(origins))
         return cls(
@@ -82,8 +83,17 @@ class TableLocation:
         """Return the location of a table that this one's ledger names as a source.
 
         A stored path is not the user's word: the options, which may hold credentials, go only
-        where those of this location go.
+        where those of this location go, and only places that can hold a table are opened.
+
+        Raises:
+            NotFoundError: the path is a URL of another kind, such as http, or no path at all.
         """
+        if kind_of(path) not in {kind_of(self.path), *_TABLE_STORES}:
+            raise NotFoundError(
+                "a table names a source in a kind of store that holds no tables, which is not "
+                "opened",
+                source=path[:_SHOWN],
+            )
         is_same = _server_of(path) == _server_of(self.path)
         options = self.storage_options if is_same else StorageOptions()
         return dataclasses.replace(self, path=path, branch=MAIN, storage_options=options)
@@ -108,6 +118,10 @@ class TableLocation:
         )
 
 
+_TABLE_STORES = frozenset({"", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+"""Kinds of stores in which a table can be written; "" is the local disk."""
+_SHOWN = 200
+"""Characters of a stored path that an error shows."""
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
 """Schemes in which a URL names a bucket; the server is that of the options or the provider."""
 

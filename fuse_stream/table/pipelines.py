@@ -20,6 +20,7 @@ from fuse_stream.recovery.publish import Publication, publish_tables
 from fuse_stream.recovery.result import Rewind
 from fuse_stream.recovery.rewind import PipelineRewind, rewind_tables
 from fuse_stream.recovery.target import Goal, Progress
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.places import Path, forks_outside, open_all, open_source, paths_of
@@ -122,6 +123,8 @@ def rewind(
             on the forks.
         CommitStateUnknownError: the store failed; call it again to find out.
     """
+    storage_options = StorageOptions(storage_options)
+    checkpoint_options = StorageOptions(checkpoint_options)
     location, committers = open_all(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
@@ -193,6 +196,8 @@ def branch(
         InvalidInputError: a table was named twice.
         FuseError: what `rewind` raises.
     """
+    storage_options = StorageOptions(storage_options)
+    checkpoint_options = StorageOptions(checkpoint_options)
     location, committers = open_all(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
@@ -263,6 +268,7 @@ def publish(
             table was named twice.
         FuseError: what `Table.publish` raises.
     """
+    storage_options = StorageOptions(storage_options)
     location, committers = open_all(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )

@@ -19,6 +19,7 @@ from fuse_stream.recovery.rebuild_checkpoint import rebuild_checkpoint as rebuil
 from fuse_stream.refs.clone import Clone
 from fuse_stream.refs.clone import clone as clone_branch
 from fuse_stream.storage.open import open_store
+from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import Table, open_at, open_table
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.places import Path, is_below, open_source, paths_of
@@ -63,6 +64,8 @@ def clone(
         UnsupportedStorageError: the clone's store cannot hold a table, or the origin's no pin.
         CommitStateUnknownError: the store failed; call it again to find out.
     """
+    storage_options = StorageOptions(storage_options)
+    new_storage_options = StorageOptions(new_storage_options)
     location = TableLocation.of(
         path, branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
     )
@@ -132,6 +135,8 @@ def rebuild_checkpoint(
         NotFoundError: the application has no ledger entry.
         AlreadyExistsError: the new folder is not empty.
     """
+    storage_options = StorageOptions(storage_options)
+    checkpoint_options = StorageOptions(checkpoint_options)
     paths = paths_of(path)
     location = TableLocation.of(
         paths[0], branch, storage_options, origins, unsafe_single_writer=unsafe_single_writer
@@ -181,6 +186,8 @@ def audit(
         InvalidInputError: the checkpoint is a fork that was not finished; or its query has
             committed under several applications, and none was named.
     """
+    storage_options = StorageOptions(storage_options)
+    checkpoint_options = StorageOptions(checkpoint_options)
     location = TableLocation.of(path, branch, storage_options, origins)
     return audit_stores(
         location.store(),
@@ -214,6 +221,7 @@ def lineage(
         NotFoundError: there is no such table or branch.
         CorruptObjectError: the table's own head is damaged.
     """
+    storage_options = StorageOptions(storage_options)
     return lineage_of(open_at(TableLocation.of(path, branch, storage_options, origins)))
 
 

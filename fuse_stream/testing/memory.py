@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from fuse_stream.storage.base import ObjectInfo
+from fuse_stream.storage.base import ObjectInfo, check_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,11 @@ class MemoryStore:
         if found is None:
             raise NotFoundError("no such object", key=key, store=self.url)
         return found.data
+
+    def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
+        data = self.get(key)
+        check_size(len(data), most_bytes, key, self.url)
+        return data
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:  # noqa: ARG002 - as in Store
         return io.BytesIO(self.get(key))

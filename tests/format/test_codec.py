@@ -84,6 +84,8 @@ ids = st.text("0123456789abcdef", min_size=32, max_size=32)
 hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 texts = st.text(max_size=20)
 counts = st.integers(0, 2**62)
+times = st.integers(-(2**55), 2**57)
+"""In the years that a calendar has."""
 VALUES: dict[str, st.SearchStrategy[Value]] = {
     "boolean": st.booleans(),
     "byte": st.integers(-(2**7), 2**7 - 1),
@@ -171,7 +173,7 @@ ledgers = st.builds(
             rows=counts,
             fingerprint=st.none() | hashes,
             version=counts,
-            timestamp_us=counts,
+            timestamp_us=times,
         ),
         max_size=3,
     ),
@@ -201,8 +203,8 @@ plain_snapshots = st.builds(
     branch_id=st.just("main"),
     version=counts,
     snapshot_id=ids,
-    timestamp_us=counts,
-    clock_us=counts,
+    timestamp_us=times,
+    clock_us=times,
     prev_snapshot_id=st.none() | ids,
     parent=st.none() | parents,
     operation=st.sampled_from(Operation),
@@ -283,6 +285,9 @@ def snapshots_with_sides(draw: st.DrawFn) -> Snapshot:
 
 
 def naming_features(snapshot: Snapshot) -> Snapshot:
+    if snapshot.parent is not None:
+        before = dataclasses.replace(snapshot.parent, version=snapshot.version - 1)
+        snapshot = dataclasses.replace(snapshot, parent=before if snapshot.version else None)
     return dataclasses.replace(snapshot, required_features=tuple(sorted(used_features(snapshot))))
 
 
@@ -294,7 +299,7 @@ snapshots = (plain_snapshots | snapshots_with_deletion_files() | snapshots_with_
 blocks = st.builds(
     Block,
     id=ids,
-    row_count=counts,
+    row_count=st.integers(1, 2**31 - 1),
     block_size=counts,
     file_size=counts,
     sha256=hashes,

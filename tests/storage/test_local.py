@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +21,7 @@ import pytest
 
 from fuse_stream.errors import (
     AlreadyExistsError,
+    CorruptObjectError,
     NotFoundError,
     StorageError,
     UnsupportedStorageError,
@@ -109,9 +113,23 @@ def test_listing_and_deleting_side_by_side_fails_neither(store: LocalStore) -> N
     assert {info.size for infos in listings for info in infos} <= {0, 1}
 
 
-def test_a_file_that_vanishes_while_it_is_listed_is_left_out(store: LocalStore) -> None:
+def test_a_file_that_vanishes_while_it_is_listed_is_left_out(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.put("_b/a", b"1")
-    Path(store.url, "_b", "gone").symlink_to("nowhere")  # listed by the folder, but not there
+    store.put("_b/gone", b"1")
+    scandir = os.scandir
+
+    class Listed(list[object], contextlib.AbstractContextManager["Listed"]):
+        def __exit__(self, *_error: object) -> None: ...
+
+    def listed_before(folder: Path) -> Listed:
+        with scandir(folder) as entries:
+            found = Listed(entries)
+        Path(store.url, "_b/gone").unlink()
+        return found
+
+    monkeypatch.setattr(os, "scandir", listed_before)
 
     assert [info.key for info in store.list("_b/")] == ["_b/a"]
 
@@ -370,6 +388,139 @@ def test_a_short_write_is_continued(store: LocalStore, monkeypatch: pytest.Monke
     store.put("_b/a", b"x" * 100)
 
     assert Path(store.url, "_b/a").read_bytes() == b"x" * 100
+
+
+# Links, pipes, folders and large files in the place of objects
+
+
+def _outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"secret")
+    return folder
+
+
+READS: dict[str, Callable[[LocalStore], object]] = {
+    "get": lambda store: store.get("_b/a"),
+    "open_input": lambda store: store.open_input("_b/a"),
+    "location": lambda store: store.location("_b/a"),
+}
+WRITES: dict[str, Callable[[LocalStore], object]] = {
+    "put": lambda store: store.put("_b/c", b"1"),
+    "put_if_absent": lambda store: store.put_if_absent("_b/c", b"1"),
+    "replace": lambda store: store.replace("_b/a", b"1"),
+    "delete": lambda store: store.delete("_b/a"),
+    "delete_all": lambda store: store.delete_all(["_b/a"]),
+    "list": lambda store: list(store.list("_b/")),
+}
+
+
+@pytest.mark.parametrize("verb", READS)
+def test_a_link_in_place_of_an_object_is_refused_and_named(
+    tmp_path: Path, store: LocalStore, verb: str
+) -> None:
+    store.put("_b/first", b"1")
+    Path(store.url, "_b/a").symlink_to(_outside(tmp_path) / "a")
+
+    with pytest.raises(CorruptObjectError, match="symbolic link") as caught:
+        READS[verb](store)
+    assert caught.value.context["link"] == "_b/a"
+
+
+@pytest.mark.parametrize("verb", [*READS, *WRITES])
+def test_a_link_in_place_of_a_folder_is_refused_and_named(
+    tmp_path: Path, store: LocalStore, verb: str
+) -> None:
+    outside = _outside(tmp_path)
+    store.put("_ss/main/0", b"1")
+    Path(store.url, "_b").symlink_to(outside)
+
+    with pytest.raises(CorruptObjectError, match="symbolic link") as caught:
+        {**READS, **WRITES}[verb](store)
+    assert caught.value.context["link"] == "_b"
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"a": b"secret"}
+
+
+def test_a_link_in_place_of_an_object_is_replaced_and_deleted_itself(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    outside = _outside(tmp_path)
+    store.put("_b/first", b"1")
+    for key in ("_b/a", "_b/c"):
+        Path(store.url, key).symlink_to(outside / "a")
+
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("_b/a", b"2")
+    store.replace("_b/a", b"2")
+    store.delete("_b/c")
+
+    assert store.get("_b/a") == b"2"
+    assert (outside / "a").read_bytes() == b"secret"
+    assert [info.key for info in store.list("_b/")] == ["_b/a", "_b/first"]
+
+
+def test_a_listing_follows_no_link(tmp_path: Path, store: LocalStore) -> None:
+    outside = _outside(tmp_path)
+    store.put("_ss/main/0", b"1")
+    Path(store.url, "_ss/away").symlink_to(outside)
+    Path(store.url, "_ss/loop").symlink_to(Path(store.url, "_ss"))
+
+    assert [info.key for info in store.list("_ss/")] == ["_ss/away", "_ss/loop", "_ss/main/0"]
+
+
+def test_the_root_and_what_is_above_it_may_be_links(tmp_path: Path) -> None:
+    (tmp_path / "disk/t").mkdir(parents=True)
+    (tmp_path / "lake").symlink_to("disk")
+    (tmp_path / "lake/link").symlink_to("t")
+    store = LocalStore(tmp_path / "lake/link")
+    store.put_if_absent("_ss/main/0", b"1")
+
+    assert store.get("_ss/main/0") == b"1"
+    assert [info.key for info in store.list("")] == ["_ss/main/0"]
+    assert store.location("_ss/main/0") == f"{tmp_path}/lake/link/_ss/main/0"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_is_no_file_is_refused_without_waiting(
+    store: LocalStore, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("_b/first", b"1")
+    path = Path(store.url, "_b/a")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(path.parent)  # the path of a socket is short
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("a")
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+        except PermissionError:
+            pytest.skip("making a device needs root")
+
+    with pytest.raises((CorruptObjectError, StorageError)):
+        store.get("_b/a")
+    with pytest.raises((CorruptObjectError, StorageError)):
+        store.open_input("_b/a")
+
+
+def test_an_object_that_is_too_large_is_refused_before_it_is_read(store: LocalStore) -> None:
+    store.put("_b/a", b"1")
+    os.truncate(Path(store.url, "_b/a"), 2**40)
+
+    with pytest.raises(CorruptObjectError, match="too large") as caught:
+        store.get_up_to("_b/a", 100)
+    assert caught.value.context["size_bytes"] == 2**40
+
+
+def test_a_read_that_returns_less_is_continued(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("_b/a", bytes(range(100)))
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda file, count: read(file, min(count, 7)))
+
+    assert store.get("_b/a") == bytes(range(100))
 
 
 # Addresses

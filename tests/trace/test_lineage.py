@@ -275,3 +275,22 @@ def test_the_options_go_to_no_other_server_than_the_tables(
     location = TableLocation.of(path, storage_options={"secret": "hush hush"}).of_source(source)
 
     assert dict(location.storage_options) == ({"secret": "hush hush"} if has_options else {})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "http://127.0.0.1:9/t",
+        "https://example.invalid/t",
+        "ftp://host/t",
+        "zip://t::file:///etc/hosts",
+        "simplecache::http://127.0.0.1:9/t",
+        "github://owner:repo@/t",
+        "data://text",
+    ],
+)
+def test_a_recorded_path_of_a_kind_that_holds_no_tables_is_not_opened(source: str) -> None:
+    location = TableLocation.of("/lake/silver", storage_options={"secret": "hush hush"})
+
+    with pytest.raises(NotFoundError, match="holds no tables"):
+        location.of_source(source)
