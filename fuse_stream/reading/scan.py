@@ -23,7 +23,7 @@ from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef,
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import is_small, load_block
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.objects.snapshot_blocks import load_blocks
+from fuse_stream.objects.snapshot_blocks import hidden_in, with_hidden
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
 from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
@@ -150,14 +150,12 @@ def with_expiry_reported(
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
     """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
-    types = snapshot.schema.leaf_types
-    for ref in snapshot.segments:
-        if not segment_may_match(selection, ref):
-            continue
-        summary = metadata.load_segment(ref, types).summary
+    refs = [ref for ref in snapshot.segments if segment_may_match(selection, ref)]
+    for segment in metadata.iter_segments(refs, snapshot.schema.leaf_types):
+        summary = segment.summary
         if not stats_may_match(selection, summary.col_stats, summary.row_count):
             continue
-        for block in load_blocks(metadata, snapshot, ref):
+        for block in with_hidden(segment.blocks, hidden_in(metadata, snapshot)):
             if block.live_rows and stats_may_match(selection, block.col_stats, block.row_count):
                 yield block
 

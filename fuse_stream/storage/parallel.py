@@ -9,12 +9,13 @@ Rules of background puts:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -53,6 +54,17 @@ def each(
             yield calls.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def find_objects(store: Store, keys: Sequence[str]) -> dict[str, bytes | None]:
+    """Return the objects under a few keys, by key, None where there is none.
+
+    A remote store is asked for all of them at once.
+    """
+    at_once = len(keys) if store.is_remote else 1
+    return dict(
+        zip(keys, each(partial(find_object, store), keys, store, at_once=at_once), strict=True)
+    )
 
 
 class Puts(Protocol):
