@@ -67,9 +67,8 @@ class Follower:
         """
         self.metadata = Metadata(store, clock)
         self._request = request
-        with entering(self.metadata, request.branch):
-            self._table_file = self.metadata.load_table_file()
-            self.branch = load_branch(self.metadata, request.branch)
+        self._table_file = self.metadata.load_table_file()
+        self.branch = load_branch(self.metadata, request.branch)
         self.kept_from: int | None = None
         """The first version that a lease keeps, even if it is below the floor."""
         self._head: Stored | None = None

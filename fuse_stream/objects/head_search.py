@@ -72,21 +72,23 @@ class HeadSearch:
     def find(self, first: Sequence[int], step: int, *, past_gaps: bool) -> int:
         """Return the newest version; ask for the versions `first` at first.
 
-        After them each round asks for later versions, `step` and then more apart, until one is
+        After them each round asks for more versions, `step` and then more apart, until one is
         missing. With `past_gaps` one lost slot is no end.
 
         Raises:
             CorruptObjectError: too many slots are lost.
         """
         versions, marker = first, None
+        looks = 1
         for _ in range(MOST_ROUNDS):
             self._look(versions, marker)
             kept = {first[0], self.newest}
             self.slots = {one: data for one, data in self.slots.items() if one in kept}
             end = min((one for one in self._missing if one > self.newest), default=None)
             if end is None:
-                versions, marker = self._further(step), None
-                step *= max(2, self.looks)
+                looks = min(2 * looks, self.looks)  # at first few: mostly there is one commit more
+                versions, marker = self._further(step, looks), None
+                step *= max(2, looks)
                 continue
             between = self._between(end, past_gaps=past_gaps)
             versions = [one for one in between if one not in self._missing]
@@ -110,9 +112,9 @@ class HeadSearch:
         elif marker is not None:
             self._not_taken.add(marker)
 
-    def _further(self, step: int) -> list[int]:
+    def _further(self, step: int, looks: int) -> list[int]:
         last = LAST_VERSION + 1  # no key has such a number, so no slot
-        return [min(self.newest + step * count, last) for count in range(1, self.looks + 1)]
+        return [min(self.newest + step * count, last) for count in range(1, looks + 1)]
 
     def _between(self, end: int, *, past_gaps: bool) -> Iterator[int]:
         """Yield the versions to ask for between the newest one and the first missing one."""

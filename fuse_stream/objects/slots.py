@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.clock import Clock
@@ -58,6 +58,7 @@ from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
 from fuse_stream.objects.object_cache import ObjectCache
 from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
+from fuse_stream.storage.parallel import find_objects
 
 HINT_EVERY = 32
 """Versions between two hints: a reader without a known head searches at most this many."""
@@ -200,6 +201,18 @@ class Metadata:
             self._snapshots.pop(place, None)
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
         return stored
+
+    def load_ahead(self, branch_id: str, versions: Iterable[int]) -> None:
+        """Ask a remote store at once for versions that are loaded next; errors are left to that."""
+        if not self.store.is_remote:
+            return
+        forks = self.forks_of(branch_id)
+        places = [(owner_of(forks, branch_id, version), version) for version in versions]
+        keys = {slot_key(*place): place[1] for place in places if place not in self._snapshots}
+        for key, data in find_objects(self.store, list(keys)).items():
+            with contextlib.suppress(*UNREADABLE):
+                if data is not None:
+                    self._read(branch_id, keys[key], data)
 
     def peek(self, branch_id: str, version: int) -> Snapshot:
         """Return one version as `reload` does, but do not cache it: threads may call this."""

@@ -7,7 +7,7 @@ rows, which are read once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -213,17 +213,32 @@ def read_blocks(
     store: Store, blocks: Iterator[Block], selection: Selection
 ) -> pa.RecordBatchReader:
     """Return the wanted rows of `blocks`, read lazily: one large block at a time, or small ones."""
-    schema = arrow_schema(selection.schema)
+    pairs = ((block, selection) for block in blocks)
+    batches = (
+        batch
+        for rows in read_each(store, pairs, readers=READERS)
+        for batch in rows.to_batches(max_chunksize=BATCH_ROWS)
+    )
+    return pa.RecordBatchReader.from_batches(arrow_schema(selection.schema), batches)
 
-    def read(block: Block) -> pa.Table:
-        return read_block(store, block, selection)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for are_small, run in groupby(blocks, key=is_small):
-            for rows in each(read, run, store, at_once=READERS if are_small else 1, ahead=1):
-                yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+def read_each(
+    store: Store, blocks: Iterable[tuple[Block, Selection]], *, readers: int
+) -> Iterator[pa.Table]:
+    """Yield what `read_block` returns for each block, in order, with `readers` for small blocks."""
+    for are_small, run in groupby(blocks, key=lambda pair: is_small(pair[0])):
+        yield from each(
+            lambda pair: read_block(store, *pair),
+            run,
+            store,
+            at_once=readers if are_small else 1,
+            ahead=1,
+        )
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+
+def readers_in_task(store: Store) -> int:
+    """Return how many small blocks a task reads at once: of a local disk other tasks read, too."""
+    return READERS if store.is_remote else 1
 
 
 def _restricted(

@@ -2,7 +2,8 @@
 
 Rules of background puts:
 - Only new objects under random keys: nothing reads one before a slot names it.
-- One at a time, so memory holds the bytes of one object more.
+- On a remote store `PUTS` at a time, of `PUT_BYTES` together; elsewhere one. A larger object is put
+  alone. So memory holds that much more; twice, where a client of the store copies what it sends.
 - After the `with` block all objects are in the store.
 """
 
@@ -75,6 +76,11 @@ class Puts(Protocol):
         ...
 
 
+PUTS = 8
+PUT_BYTES = 64 * 1024 * 1024
+"""The limits of the puts of a remote store that run at one time."""
+
+
 @contextmanager
 def background_puts(store: Store) -> Iterator[Puts]:
     """Yield an object whose `put` writes to `store` in the background.
@@ -88,23 +94,33 @@ def background_puts(store: Store) -> Iterator[Puts]:
     if not store.overlaps:
         yield store
         return
-    with ThreadPoolExecutor(1) as pool:
-        puts = _BackgroundPuts(store, pool)
+    most = PUTS if store.is_remote else 1
+    with ThreadPoolExecutor(most) as pool:
+        puts = _BackgroundPuts(store, pool, most)
         yield puts
         puts.settle()
 
 
 class _BackgroundPuts:
-    def __init__(self, store: Store, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, store: Store, pool: ThreadPoolExecutor, most: int) -> None:
         self._store = store
         self._pool = pool
-        self._pending: Future[None] | None = None
+        self._most = most
+        self._pending = deque[tuple[Future[None], int]]()
+        """The puts that may still run, oldest first, with their bytes."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        self.settle()
-        self._pending = self._pool.submit(self._store.put, key, data)
+        size = memoryview(data).nbytes
+        self._settle_until(self._most - 1, PUT_BYTES - size)
+        self._pending.append((self._pool.submit(self._store.put, key, data), size))
 
     def settle(self) -> None:
-        """Wait for the last put; raise its error if it failed."""
-        if self._pending is not None:
-            self._pending.result()
+        """Wait for all puts; raise the error of the first that failed."""
+        self._settle_until(0, 0)
+
+    def _settle_until(self, count: int, total_bytes: int) -> None:
+        while self._pending and (
+            len(self._pending) > count or sum(size for _, size in self._pending) > total_bytes
+        ):
+            put, _ = self._pending.popleft()
+            put.result()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 from fuse_stream.storage.wrappers import StoreWrapper
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ class Answered:
 
 
 class LateStore(StoreWrapper):
-    """Answers each call `latency_s` late; calls of several threads run at the same time."""
+    """A remote store: it answers each call `latency_s` late, and several at the same time."""
 
     overlaps = True
     is_remote = True
@@ -51,6 +53,10 @@ class LateStore(StoreWrapper):
         finally:
             with self._lock:
                 self.calls.append(Answered(verb, key, began_s, time.monotonic()))
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        for _ in each(self.delete, keys, self, at_once=16):
+            pass
 
     @property
     def rounds(self) -> int:
@@ -72,5 +78,6 @@ class LateStore(StoreWrapper):
             most = max(most, running)
         return most
 
-    def keys(self, verb: str) -> list[str]:
-        return [call.key for call in self.calls if call.verb == verb]
+    def counts(self) -> Counter[str]:
+        """Return the number of calls of each verb."""
+        return Counter(call.verb for call in self.calls)
