@@ -135,6 +135,9 @@ BOUNDS = [
 LOADED = "each version is loaded, and the first that is lost ends it"
 
 RANGES = {
+    "check/slots.py walk": "`AHEAD` versions",
+    "objects/slots.py _search": "`HINT_EVERY` versions, and one step more",
+    "objects/head_search.py _between": "as many versions as are asked for in one round",
     "expiry/mark.py _places": "`MOST_UNLISTED` versions more than were listed",
     "feed/consumers.py _rows": LOADED,
     "feed/tasks.py iter_block_rows": "over the rows of a block",
