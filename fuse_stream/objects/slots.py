@@ -251,22 +251,22 @@ class Metadata:
         """Search for the newest version, which the result has."""
         forks = self.forks_of(branch_id)
         start = forks[-1].version if forks else 0  # the head of a branch without commits of its own
-
         search = HeadSearch(
             ask=ask_of(self.store, branch_id, forks, self._expired_chunks),
             looks=LOOKS if self.store.is_remote else 1,
             is_fresh=lambda: known is not None and self._was_head_lately(known),
             newest=start,
         )
+        hint = 0
         if known is not None:
             at = known.snapshot.version
             search.newest = max(start, at)
             search.find([at, search.newest + 1], 1, past_gaps=False)
-            return search
-        hint = load_hint(self.store, branch_id)
-        step = -(-HINT_EVERY // search.looks)
-        first = max(hint, start)
-        search.find(range(first, first + HINT_EVERY + step, step), step, past_gaps=True)
+        else:
+            hint = load_hint(self.store, branch_id)
+            step = -(-HINT_EVERY // search.looks)
+            first = max(hint, start)
+            search.find(range(first, first + HINT_EVERY + step, step), step, past_gaps=True)
         if hint > search.newest or (forks and search.newest == start):
             self._check_not_deleted(branch_id)  # the own slots of a deleted branch are deleted
         if hint > search.newest:

@@ -229,6 +229,17 @@ def test_a_table_that_was_replaced_is_noticed() -> None:
     assert store.objects == before
 
 
+def test_a_deleted_branch_without_commits_is_noticed() -> None:
+    store, table = made()
+    table.append(ROWS)
+    table.create_branch("fix")
+    handle = open_table(store, branch="fix", clock=ManualClock(), probe_store=False)
+    table.delete_branch("fix")
+
+    with pytest.raises(NotFoundError, match="it was deleted meanwhile"):
+        handle.head()
+
+
 def test_the_history_of_another_table_is_not_opened() -> None:
     store, _ = made()
     other, _ = made(seed=1)
