@@ -72,8 +72,7 @@ LOOPS = {
     "storage/parallel.py each": SHRINKS,
     "storage/local.py get_up_to": "until the size that the file has, or its end",
     "optimize/rewrite.py pieces": FORWARD,
-    "objects/slots.py _keep": SHRINKS,
-    "objects/deletions.py _keep": SHRINKS,
+    "objects/object_cache.py keep": SHRINKS,
     "objects/block_columns.py _keep": SHRINKS,
     "check/deletion_files.py _keep": SHRINKS,
     "dml/events.py _check_orderable": "it goes down the type of a column",
@@ -82,6 +81,8 @@ LOOPS = {
     "spark/types.py unused_name": "a name becomes longer than those of the table's columns",
     "reading/history.py _check_named_by_next": "`MOST_SUCCESSORS` versions",
     "reading/history.py get_first_from": HALVES,
+    "reading/history.py _iter_loaded": SHRINKS,
+    "storage/parallel.py _settle_until": SHRINKS,
     "reading/scan.py _top_columns": "it goes down the type of a column",
     "feed/views.py _shape": "it goes down the type of a column",
     "feed/views.py schema_difference": "it goes down the type of a column",
@@ -100,6 +101,7 @@ LOOPS = {
     "reading/line.py was_published": "each step is to an earlier version",
     "recovery/pipeline.py upstream": "each table is looked at once",
     "recovery/closure.py close": "a cut or a target goes back, and has finitely many before it",
+    "expiry/fence.py _find_epoch": HALVES,
     "check/slots.py walk": "what was listed, and `MOST_MISSED` versions before each gap",
     "optimizer/main.py _listen": "until its input ends; it waits in between",
     "optimizer/process.py _relay_log": "until the child's output ends; it waits in between",
@@ -125,8 +127,7 @@ BOUNDS = [
     ("expiry.vacuum", "MOST_ROUNDS"),
     ("expiry.vacuum", "_ATTEMPTS"),
     ("objects.leases", "_ATTEMPTS"),
-    ("objects.slots", "MOST_GAPS"),
-    ("objects.slots", "MOST_STEPS"),
+    ("objects.head_search", "MOST_ROUNDS"),
     ("refs.create", "ATTEMPTS"),
     ("optimizer.worker", "MOST_STEPS"),
 ]
@@ -135,6 +136,9 @@ BOUNDS = [
 LOADED = "each version is loaded, and the first that is lost ends it"
 
 RANGES = {
+    "check/slots.py walk": "`AHEAD` versions",
+    "objects/slots.py _search": "`HINT_EVERY` versions, and one step more",
+    "objects/head_search.py _between": "as many versions as are asked for in one round",
     "expiry/mark.py _places": "`MOST_UNLISTED` versions more than were listed",
     "feed/consumers.py _rows": LOADED,
     "feed/tasks.py iter_block_rows": "over the rows of a block",

@@ -6,8 +6,9 @@ and hashes are kept, no statistics, and a snapshot is compared only with the one
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -25,19 +26,21 @@ from fuse_stream.check.findings import (
 )
 from fuse_stream.check.records import flaw_of_block, flaw_of_bounds, flaw_of_segment
 from fuse_stream.check.references import Leased
-from fuse_stream.errors import CorruptObjectError
+from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.codec import decode_segment, sha256_hex
 from fuse_stream.format.layout import (
     BLOCKS_PREFIX,
     OFFSETS_PREFIX,
     SEGMENTS_PREFIX,
     block_key,
+    deletions_key,
     id_checked,
     id_in,
     offsets_key,
     segment_key,
     slot_key,
 )
+from fuse_stream.format.reachable import read_snapshot_names
 from fuse_stream.format.records import Block, Ledger, Segment, SegmentRef, Snapshot, SourceOffsets
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.sides import side_views
@@ -104,6 +107,8 @@ class Contents:
         self._deletions = DeletionFiles(evidence)
         self._bad_blocks: dict[int, Problem] = {}
         self._offsets: set[str] = set()
+        self._read_ahead: set[str] = set()
+        """The keys of what was read ahead."""
         self._lists: dict[str, _List] = {}
         """The rows of the snapshot checked last, and those of its sides by their names."""
 
@@ -122,6 +127,19 @@ class Contents:
     @property
     def deletion_file_count(self) -> int:
         return self._deletions.count
+
+    def read_ahead(self, slots: Iterable[bytes]) -> None:
+        """Ask at once for what the snapshots in these slots name, and was not asked for yet."""
+        keys: dict[str, None] = {}
+        for data in slots:
+            with contextlib.suppress(FuseError):  # `see` reports it
+                names = read_snapshot_names(data)
+                keys |= dict.fromkeys(segment_key(name) for name, _, _ in names.segments)
+                keys |= dict.fromkeys(deletions_key(name) for name, _ in names.deletion_files)
+                keys |= dict.fromkeys(map(offsets_key, names.offsets))
+        new = [key for key in keys if key not in self._read_ahead]
+        self._read_ahead.update(new)
+        self._evidence.read_ahead(new)
 
     def see(self, snapshot: Snapshot, place: Place) -> bool:
         """Check the new objects that a snapshot names; return True if all are whole.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TypeVar
 from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
 from fuse_stream.format.one_line import one_line
 from fuse_stream.storage.base import Store, find_object
+from fuse_stream.storage.parallel import each
 
 T = TypeVar("T")
 
@@ -66,12 +68,49 @@ class Versions:
             runs.append((version, version))
 
 
+AT_ONCE = 16
+"""Objects for which a remote store is asked at once."""
+AHEAD_BYTES = 32 * 1024 * 1024
+"""About the most bytes that memory holds of objects that were read ahead."""
+
+
 class Evidence:
     """The store, and the problems found in it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.problems: list[Problem] = []
+        self._ahead: dict[str, bytes | FuseError] = {}
+        """The answers for objects that were read ahead, by key; each is used once."""
+
+    def read_ahead(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Ask a remote store at once for objects that `load` is to read next; return those found.
+
+        Of many or large objects only the first ones are read. No other store is asked.
+        """
+        if not self.store.is_remote:
+            return {}
+        found: dict[str, bytes] = {}
+        wanted = list(keys)
+        answers = each(self._get, wanted, self.store, at_once=AT_ONCE, ahead=1)
+        with contextlib.closing(answers):
+            for key, answer in zip(wanted, answers, strict=True):
+                self._ahead[key] = answer
+                if isinstance(answer, bytes):
+                    found[key] = answer
+                if sum(map(len, found.values())) > AHEAD_BYTES:
+                    break
+        return found
+
+    def forget_ahead(self) -> None:
+        """Drop what was read ahead and not used."""
+        self._ahead.clear()
+
+    def _get(self, key: str) -> bytes | FuseError:
+        try:
+            return self.store.get(key)
+        except FuseError as error:
+            return error
 
     def report(
         self, fault: Fault, key: str, lost: str, *, row_count: int = 0, place: Place | None = None
@@ -97,8 +136,11 @@ class Evidence:
 
     def load(self, key: str, read: Callable[[bytes], T]) -> T | Fault:
         """Return the result of `read` for an object's bytes, or the fault that prevents it."""
+        answer = self._ahead.pop(key, None)
         try:
-            data = self.store.get(key)
+            if isinstance(answer, FuseError):
+                raise answer
+            data = self.store.get(key) if answer is None else answer
         except NotFoundError:
             return Fault(FindingKind.MISSING, "it is not there")
         except StorageError as error:

@@ -28,6 +28,8 @@ from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.hints import load_hint
 from fuse_stream.objects.slots import Metadata
 
+AHEAD = 16
+"""Slots that are asked for together."""
 MOST_MISSED = 1_000
 """How many versions in a row are read although no listing has them."""
 
@@ -90,7 +92,11 @@ class Slots:
         child: Snapshot | None = None
         missed = 0
         version = ref.head
+        read_to = version + 1
         while version >= floor:
+            if version < read_to:
+                read_to = max(version - AHEAD + 1, floor)
+                self._read_ahead(ref, range(version, read_to - 1, -1))
             place = ref.place(version)
             snapshot: Snapshot | None = None
             slot = self.seen.get(place)
@@ -112,6 +118,13 @@ class Slots:
                 version, missed = self._pass_gap(ref, version, floor), 0
         has_head = self.seen[ref.place(ref.head)].is_believed
         return Walked(floor=floor, last_good=last_good, has_head=has_head)
+
+    def _read_ahead(self, ref: Reference, versions: Iterable[int]) -> None:
+        """Ask for slots that come next, and for what they name, several at once."""
+        self._evidence.forget_ahead()
+        places = [place for place in map(ref.place, versions) if place not in self.seen]
+        found = self._evidence.read_ahead(slot_key(*place) for place in places)
+        self._contents.read_ahead(found.values())
 
     def _pass_gap(self, ref: Reference, last: int, floor: int) -> int:
         """Return the next version below that is listed; report those above it as one problem."""

@@ -337,9 +337,10 @@ class Committer:
                 failure = error
                 found = self._retry(lambda: self._find_slot(candidate), candidate, failure)
             else:
-                found = self.metadata.remember(data, sent_s, mine)
+                found = self.metadata.remember(data, mine)
             if found is not None and found.snapshot.snapshot_id != candidate.snapshot_id:
-                return found
+                # Perhaps no head any more, but neither it nor a later one was there at that time.
+                return dataclasses.replace(found, read_s=head.read_s)
             # The slot may have been taken, superseded and freed before the put arrived.
             is_doubtful = found is None or self._is_late(head.read_s)
             if is_doubtful and self._retry(lambda: self._is_freed(candidate), candidate, failure):

@@ -88,8 +88,7 @@ def _prepare_segment(metadata: Metadata, head: Snapshot) -> Rollup | None:
     chosen = choose_rollup(head.segments)
     if not chosen:
         return None
-    types = head.schema.leaf_types
-    parts = [metadata.load_segment(ref, types) for ref in chosen]
+    parts = list(metadata.iter_segments(chosen, head.schema.leaf_types))
     staged = stage_segment(
         metadata,
         head,

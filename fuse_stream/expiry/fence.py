@@ -11,8 +11,7 @@ checks the ref again, and finds it deleted.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuse_stream.commit.committer import Committer
@@ -24,10 +23,12 @@ from fuse_stream.format.layout import slot_key
 from fuse_stream.format.properties import VACUUM_AGE, duration_property_us
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
+from fuse_stream.objects.head_search import LOOKS
 from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,22 +175,40 @@ def commit_second_fence(metadata: Metadata, branch: BranchRef, store_time: Store
 def load_raise(
     store: Store, branch: BranchRef, slots: Mapping[int, Slot], epoch: int, *, created_us: int
 ) -> EpochRaise:
-    """Return when the epoch of a branch was raised to `epoch`, by bisecting its own slots.
+    """Return when the epoch of a branch was raised to `epoch`, by searching its own slots.
 
     Some of the slots may be deleted. An epoch that the branch took over from another counts from
     the creation of its ref: nobody wrote to the branch before. If no slot shows the time for
     certain, the answer is the same: it is too early, which is safe.
     """
     versions = sorted(slots)
-    first = bisect_left(
-        versions, epoch, key=lambda version: read_slot(store, (branch.branch_id, version)).epoch
-    )
+    first = _find_epoch(store, branch.branch_id, versions, epoch)
     if epoch > branch.epoch and first < len(versions):
         place = branch.branch_id, versions[first]
         names = read_slot(store, place)
         if names.epoch == epoch and names.operation == Operation.EXPIRE:
             return EpochRaise(time_us=slots[names.version].modified_us, place=place)
     return EpochRaise(time_us=created_us, place=None)
+
+
+def _find_epoch(store: Store, branch_id: str, versions: Sequence[int], epoch: int) -> int:
+    """Return the index of the first version with at least this epoch, which never falls."""
+
+    def epoch_at(index: int) -> int:
+        return read_slot(store, (branch_id, versions[index])).epoch
+
+    parts = 1 + (LOOKS if store.is_remote else 1)
+    low, high = 0, len(versions)
+    while low < high:
+        looked = sorted({low + (high - low) * part // parts for part in range(1, parts)})
+        for index, found in zip(
+            looked, each(epoch_at, looked, store, at_once=parts - 1), strict=True
+        ):
+            if found < epoch:
+                low = index + 1
+            else:
+                high = min(high, index)
+    return low
 
 
 def _committer(metadata: Metadata, branch: BranchRef, store_time: StoreTime) -> Committer:

@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 MOST_UNLISTED = 1_000
 """The most versions of one branch that must exist, are not listed, and are read one by one."""
 
-THREADS = 8
+THREADS = 16
 """The number of calls at a time, if the store lets calls overlap."""
 
 T = TypeVar("T")

@@ -46,7 +46,7 @@ from fuse_stream.format.feed_columns import (
 from fuse_stream.format.grouping import codes_of, find_unequal_rows, grouping_keys
 from fuse_stream.format.positions import Positions
 from fuse_stream.reading.history import name_version
-from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_block
+from fuse_stream.reading.scan import BATCH_ROWS, Selection, read_each, readers_in_task
 from fuse_stream.reading.tasks import split_work, work_bytes
 from fuse_stream.storage.base import Store
 
@@ -252,14 +252,15 @@ def _compare(store: Store, task: ComparedTask) -> pa.Table:
 def _read_side(store: Store, task: ComparedTask, *, is_removed: bool) -> _Side:
     tables = [arrow_schema(task.selection.schema).empty_table()]
     facts: list[tuple[int, int, bool]] = [(0, 0, False)]
-    for piece in task.pieces:
-        if piece.is_removed is is_removed:
-            rows = read_block(store, piece.block, piece.selection or task.selection)
-            if task.shares > 1:
-                hashed = rows.select(list(task.mode.key)) if task.mode.key else rows
-                rows = rows.filter(in_share(hashed, task.share, task.shares))
-            tables.append(rows)
-            facts.append((piece.version, piece.timestamp_us, piece.is_update))
+    pieces = [piece for piece in task.pieces if piece.is_removed is is_removed]
+    blocks = [(piece.block, piece.selection or task.selection) for piece in pieces]
+    found = read_each(store, blocks, readers=readers_in_task(store))
+    for piece, rows in zip(pieces, found, strict=True):
+        hashed = rows.select(list(task.mode.key)) if task.mode.key else rows
+        is_shared = task.shares > 1
+        shown = rows.filter(in_share(hashed, task.share, task.shares)) if is_shared else rows
+        tables.append(shown)
+        facts.append((piece.version, piece.timestamp_us, piece.is_update))
     counts = [len(table) for table in tables]
     version, timestamp_us, is_update = (
         np.repeat(np.array(values), counts) for values in zip(*facts, strict=True)

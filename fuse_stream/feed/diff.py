@@ -46,7 +46,7 @@ from fuse_stream.objects.snapshot_blocks import (
     hidden_in,
     iter_blocks,
     iter_named,
-    load_blocks,
+    with_hidden,
 )
 from fuse_stream.reading.history import History, load_parent
 
@@ -114,12 +114,11 @@ def _differing(
 ) -> Iterator[Block]:
     """Yield the blocks of segments that are not shared, and the changed blocks of the others."""
     holding = find_segments(metadata, snapshot, changed)
-    for ref in snapshot.segments:
-        if ref.id not in shared:
-            yield from load_blocks(metadata, snapshot, ref)
-        elif ref.id in holding:
-            blocks = load_blocks(metadata, snapshot, ref)
-            yield from (block for block in blocks if block.id in changed)
+    refs = [ref for ref in snapshot.segments if ref.id not in shared or ref.id in holding]
+    segments = metadata.iter_segments(refs, snapshot.schema.leaf_types)
+    for ref, segment in zip(refs, segments, strict=True):
+        blocks = with_hidden(segment.blocks, hidden_in(metadata, snapshot))
+        yield from (block for block in blocks if ref.id not in shared or block.id in changed)
 
 
 def diff_plain_commit(metadata: Metadata, snapshot: Snapshot) -> BlockDiff:

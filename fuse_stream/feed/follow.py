@@ -36,6 +36,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.schema import Column
 from fuse_stream.format.source_offset import FIRST_READ, FROM_NOW, RESYNC, Offset
 from fuse_stream.format.times import timestamp_us
+from fuse_stream.objects.entry import entering
 from fuse_stream.objects.refs import find_branch, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History, load_history
@@ -454,6 +455,7 @@ def head_selection(store: Store, request: Request, *, clock: Clock = SYSTEM_CLOC
         InvalidInputError: a column is unknown, or the predicate is invalid.
     """
     metadata = Metadata(store, clock)
-    metadata.load_table_file()
-    head = load_history(metadata, request.branch).head
+    with entering(metadata, request.branch):
+        metadata.load_table_file()
+        head = load_history(metadata, request.branch).head
     return select_columns(request, head.snapshot.schema)

@@ -15,7 +15,7 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.grouping import cancel_equal_rows, grouping_keys
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
-from fuse_stream.reading.scan import Selection, read_block
+from fuse_stream.reading.scan import Selection, read_each, readers_in_task
 from fuse_stream.storage.base import Store
 
 
@@ -38,9 +38,9 @@ def read_net(
 
     def rows(blocks: Iterable[tuple[Block, Selection]]) -> pa.Table:
         parts = [arrow_schema(schema).empty_table()]
-        for block, selection in blocks:
-            found = read_block(store, block, selection)
-            parts.append(found if of == 1 else found.filter(in_share(found, share, of)))
+        for found in read_each(store, blocks, readers=readers_in_task(store)):
+            shown = found if of == 1 else found.filter(in_share(found, share, of))
+            parts.append(shown)
         return pa.concat_tables(parts)
 
     return cancel_equal_rows(rows(removed), rows(inserted))

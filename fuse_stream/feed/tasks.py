@@ -40,9 +40,17 @@ from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.names import names_in
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
+from fuse_stream.objects.blocks import is_small
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import History, expiry_reported, name_version
-from fuse_stream.reading.scan import Selection, read_block, read_parts, select, with_expiry_reported
+from fuse_stream.reading.scan import (
+    Selection,
+    read_each,
+    read_parts,
+    readers_in_task,
+    select,
+    with_expiry_reported,
+)
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, iter_batches, split_work, work_bytes
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
@@ -51,7 +59,7 @@ BLOCKS_A_TASK = 20_000
 """The most blocks that one task of the feed `blocks` describes."""
 BLOCK_ROWS_A_BATCH = 4096
 READERS = 2
-"""The most blocks of which a task reads parts at a time."""
+"""The most blocks of which a task reads parts at a time, unless they are small and remote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,8 +346,9 @@ def _rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int], pa.T
         yield from _sparse_rows(store, task)
         return
     if not task.shares:
-        for piece in pieces:
-            rows = read_block(store, piece.block, piece.selection or task.selection)
+        blocks = [(piece.block, piece.selection or task.selection) for piece in pieces]
+        found_rows = read_each(store, blocks, readers=readers_in_task(store))
+        for piece, rows in zip(pieces, found_rows, strict=True):
             yield (piece.change_type, piece.version, piece.timestamp_us), rows
         return
     found = read_share(store, pieces, task.selection, share=task.share, of=task.shares)
@@ -358,7 +367,10 @@ def _sparse_rows(store: Store, task: Task) -> Iterator[tuple[tuple[str, int, int
         return read_parts(store, [piece.block for piece in pieces], selection)
 
     rows: dict[int, pa.Table] = {}
-    tables = each(read, list(parts.values()), store, at_once=min(pa.cpu_count(), READERS))
+    at_once = min(pa.cpu_count(), READERS)
+    if all(is_small(piece.block) for piece in task.pieces):
+        at_once = max(at_once, readers_in_task(store))
+    tables = each(read, list(parts.values()), store, at_once=at_once)
     for pieces, found in zip(parts.values(), tables, strict=True):
         rows |= {id(piece): table for piece, table in zip(pieces, found, strict=True)}
     for version, run in groupby(task.pieces, key=lambda piece: piece.version):

@@ -132,9 +132,19 @@ def offsets_key(offsets_id: str) -> str:
     return f"{OFFSETS_PREFIX}{id_checked(offsets_id)}{_ENDS[OFFSETS_PREFIX]}"
 
 
+def chunk_of(version: int) -> int:
+    """Return the number of the chunk that has a version."""
+    return version // CHUNK_VERSIONS
+
+
+def last_of_chunk(version: int) -> int:
+    """Return the last version of the chunk that has a version."""
+    return min((chunk_of(version) + 1) * CHUNK_VERSIONS - 1, LAST_VERSION)
+
+
 def floor_key(branch_id: str, version: int) -> str:
     """Return the key of the marker that says that the chunk of `version` has expired."""
-    return f"{FLOOR_PREFIX}{branch_checked(branch_id)}/{version // CHUNK_VERSIONS}"
+    return f"{FLOOR_PREFIX}{branch_checked(branch_id)}/{chunk_of(version)}"
 
 
 def floor_of(key: str) -> tuple[str, int] | None:

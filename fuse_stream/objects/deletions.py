@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.codec import sha256_hex
@@ -16,6 +17,7 @@ from fuse_stream.format.deletions import (
 from fuse_stream.format.layout import deletions_key
 from fuse_stream.format.positions import BlockRows, Positions, union
 from fuse_stream.format.records import DeletionFileRef
+from fuse_stream.objects.object_cache import ObjectCache
 from fuse_stream.storage.base import Store
 
 CACHED_BYTES = 32 * 1024 * 1024
@@ -29,9 +31,7 @@ class Deletions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._files: OrderedDict[str, tuple[DeletionFile, int]] = OrderedDict()
-        """Each with the size of the object."""
-        self._cached_bytes = 0
+        self._files = ObjectCache[DeletionFile](CACHED_BYTES)
         self._hidden: OrderedDict[frozenset[str], BlockRows] = OrderedDict()
         """By the ids of the deletion files of a snapshot."""
 
@@ -41,12 +41,11 @@ class Deletions:
         Raises:
             CorruptObjectError: it is missing or damaged, or differs from its record.
         """
-        if ref.id in self._files:
-            self._files.move_to_end(ref.id)
-            return self._files[ref.id][0]
-        file = load_deletion_file(self._store, ref)
-        self._keep(ref.id, file, ref.byte_size)
-        return file
+        return next(self._load_all((ref,)))
+
+    def _load_all(self, refs: Sequence[DeletionFileRef]) -> Iterator[DeletionFile]:
+        """Yield deletion files as `load` returns them, in order."""
+        return self._files.iter_loaded(self._store, refs, partial(_get, self._store), _decoded)
 
     def put(
         self, file: DeletionFile, *, file_id: str, level: int, since_us: int
@@ -54,7 +53,7 @@ class Deletions:
         """Store a deletion file, and return the reference to it for a snapshot."""
         data = encode_deletions(file)
         self._store.put(deletions_key(file_id), data)
-        self._keep(file_id, file, len(data))
+        self._files.keep(file_id, file, len(data))
         return DeletionFileRef(
             id=file_id,
             sha256=sha256_hex(data),
@@ -77,9 +76,9 @@ class Deletions:
             return self._hidden[wanted]
         known = max((ids for ids in self._hidden if ids < wanted), key=len, default=frozenset())
         hidden = dict(self._hidden.get(known, {}))
-        for ref in refs:
-            if ref.id not in known:
-                merge_into(hidden, self.load(ref).hidden, ref.id)
+        others = [ref for ref in refs if ref.id not in known]
+        for ref, file in zip(others, self._load_all(others), strict=True):
+            merge_into(hidden, file.hidden, ref.id)
         self._hidden[wanted] = hidden
         if len(self._hidden) > CACHED_SNAPSHOTS:
             self._hidden.popitem(last=False)
@@ -92,26 +91,28 @@ class Deletions:
             updated = union(updated, self.load(ref).updated)
         return updated
 
-    def _keep(self, file_id: str, file: DeletionFile, size: int) -> None:
-        self._files[file_id] = file, size
-        self._cached_bytes += size
-        while self._cached_bytes > CACHED_BYTES and len(self._files) > 1:
-            _, (_, dropped) = self._files.popitem(last=False)
-            self._cached_bytes -= dropped
-
 
 def load_deletion_file(store: Store, ref: DeletionFileRef) -> DeletionFile:
     """Return a deletion file without a cache; errors of `Deletions.load`."""
+    file, _ = _decoded(ref, _get(store, ref))
+    return file
+
+
+def _get(store: Store, ref: DeletionFileRef) -> bytes:
     if ref.byte_size > MAX_DELETION_FILE_BYTES:
         raise CorruptObjectError("a deletion file is too large", file=ref.id, size=ref.byte_size)
     try:
-        data = store.get(deletions_key(ref.id))
+        return store.get(deletions_key(ref.id))
     except NotFoundError as error:
         raise CorruptObjectError(
             "a deletion file is missing: fuse-stream fsck on this path shows which versions still "
             "work; if this version has expired meanwhile, read a later version",
             file=ref.id,
         ) from error
+
+
+def _decoded(ref: DeletionFileRef, data: bytes) -> tuple[DeletionFile, int]:
+    """Return a deletion file, and its size in bytes."""
     if sha256_hex(data) != ref.sha256:
         raise CorruptObjectError(
             "a deletion file differs from the hash in its snapshot", file=ref.id
@@ -123,7 +124,7 @@ def load_deletion_file(store: Store, ref: DeletionFileRef) -> DeletionFile:
         ref.byte_size,
     ):
         raise CorruptObjectError("a deletion file differs from its record", file=ref.id)
-    return file
+    return file, len(data)
 
 
 def merge_into(hidden: dict[str, Positions], more: BlockRows, file_id: str) -> None:

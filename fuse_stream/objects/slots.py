@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fuse_stream.clock import Clock
 from fuse_stream.errors import (
@@ -53,9 +53,12 @@ from fuse_stream.format.refs import BranchRef, Forks, owner_of
 from fuse_stream.format.stats import key_range
 from fuse_stream.objects.block_columns import BlockColumns
 from fuse_stream.objects.deletions import Deletions
+from fuse_stream.objects.head_search import LOOKS, HeadSearch, ask_of
 from fuse_stream.objects.hints import load_hint, loss_error, warn_of_loss
+from fuse_stream.objects.object_cache import ObjectCache
 from fuse_stream.objects.other_files import no_table
 from fuse_stream.storage.base import Store, find_object
+from fuse_stream.storage.parallel import find_objects
 
 HINT_EVERY = 32
 """Versions between two hints: a reader without a known head searches at most this many."""
@@ -78,8 +81,9 @@ class Stored:
     snapshot: Snapshot
     sha256: str
     """Of the slot's bytes."""
-    read_s: float
-    """When it was read, by the reader's monotonic clock; a head was still the head at this time."""
+    read_s: float = -math.inf
+    """A time, by the reader's monotonic clock, at which the next version was not there. A snapshot
+    that was not read as a head has none."""
 
 
 class Metadata:
@@ -91,9 +95,7 @@ class Metadata:
         self.deletions = Deletions(store)
         self.block_columns = BlockColumns(store)
         self._snapshots: OrderedDict[tuple[str, int], Stored] = OrderedDict()
-        self._segments: OrderedDict[str, tuple[Segment, int]] = OrderedDict()
-        """Each with the number of its column statistics."""
-        self._cached_statistics = 0
+        self._segments = ObjectCache[Segment](CACHED_STATISTICS)
         self._expired_chunks: set[str] = set()
         self._forks: dict[str, Forks] = {}
         self._floors: dict[str, int] = {}
@@ -182,16 +184,35 @@ class Metadata:
         Raises:
             NotFoundError: the slot does not exist.
         """
-        read_s = self.clock.monotonic_s()
         owner = owner_of(self.forks_of(branch_id), branch_id, version)
-        data = self.store.get(slot_key(owner, version))
+        return self._read(branch_id, version, self.store.get(slot_key(owner, version)))
+
+    def _read(self, branch_id: str, version: int, data: bytes) -> Stored:
+        """Return the snapshot in the bytes of a version's slot, and cache it."""
+        owner = owner_of(self.forks_of(branch_id), branch_id, version)
+        known = self._snapshots.get((owner, version))
+        if known is not None and known.sha256 == sha256_hex(data):
+            self._snapshots.move_to_end((owner, version))
+            return known
         with _named(version=version, branch_id=owner):
-            stored = self.remember(data, read_s)
+            stored = self.remember(data, decode_snapshot(data))
         place = stored.snapshot.branch_id, stored.snapshot.version
         if place != (owner, version):
             self._snapshots.pop(place, None)
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
         return stored
+
+    def load_ahead(self, branch_id: str, versions: Iterable[int]) -> None:
+        """Ask a remote store at once for versions that are loaded next; errors are left to that."""
+        if not self.store.is_remote:
+            return
+        forks = self.forks_of(branch_id)
+        places = [(owner_of(forks, branch_id, version), version) for version in versions]
+        keys = {slot_key(*place): place[1] for place in places if place not in self._snapshots}
+        for key, data in find_objects(self.store, list(keys)).items():
+            with contextlib.suppress(*UNREADABLE):
+                if data is not None:
+                    self._read(branch_id, keys[key], data)
 
     def peek(self, branch_id: str, version: int) -> Snapshot:
         """Return one version as `reload` does, but do not cache it: threads may call this."""
@@ -203,13 +224,9 @@ class Metadata:
             raise CorruptObjectError("a slot holds another slot's snapshot", version=version)
         return snapshot
 
-    def remember(self, data: bytes, read_s: float, decoded: Snapshot | None = None) -> Stored:
-        """Return the snapshot in the bytes of a slot, read or written at `read_s`, and cache it."""
-        digest = sha256_hex(data)
-        last = next(reversed(self._snapshots.values()), None)
-        known = last.snapshot if last and last.sha256 == digest else None
-        snapshot = decoded or known or decode_snapshot(data)
-        stored = Stored(snapshot=snapshot, sha256=digest, read_s=read_s)
+    def remember(self, data: bytes, snapshot: Snapshot) -> Stored:
+        """Cache and return the snapshot in the bytes of a slot."""
+        stored = Stored(snapshot=snapshot, sha256=sha256_hex(data))
         self._snapshots[snapshot.branch_id, snapshot.version] = stored
         self._snapshots.move_to_end((snapshot.branch_id, snapshot.version))
         if len(self._snapshots) > CACHED_SNAPSHOTS:
@@ -230,32 +247,52 @@ class Metadata:
             self._check_not_deleted(branch_id)
             raise
 
-    def _find_newest(self, branch_id: str, known: Stored | None) -> int:
-        is_taken = partial(self._is_taken, branch_id)
-        hint = 0 if known else load_hint(self.store, branch_id)
-        if known:
-            self.confirm(known)
-            low = known.snapshot.version
+    def _search(self, branch_id: str, known: Stored | None) -> HeadSearch:
+        """Search for the newest version, which the result has."""
+        forks = self.forks_of(branch_id)
+        start = forks[-1].version if forks else 0  # the head of a branch without commits of its own
+        search = HeadSearch(
+            ask=ask_of(self.store, branch_id, forks, self._expired_chunks),
+            looks=LOOKS if self.store.is_remote else 1,
+            is_fresh=lambda: known is not None and self._was_head_lately(known),
+            newest=start,
+        )
+        hint = 0
+        if known is not None:
+            at = known.snapshot.version
+            search.newest = max(start, at)
+            search.find([at, search.newest + 1], 1, past_gaps=False)
         else:
-            low = hint if hint and is_taken(hint) else 0
-        if forks := self.forks_of(branch_id):
-            low = max(low, forks[-1].version)  # the head of a branch without commits of its own
-        low = last_taken(is_taken, low)
-        if known is None:
-            low = past_gaps(is_taken, low)
-        if hint > low or (forks and low == forks[-1].version):
+            hint = load_hint(self.store, branch_id)
+            step = -(-HINT_EVERY // search.looks)
+            first = max(hint, start)
+            search.find(range(first, first + HINT_EVERY + step, step), step, past_gaps=True)
+        if hint > search.newest or (forks and search.newest == start):
             self._check_not_deleted(branch_id)  # the own slots of a deleted branch are deleted
-        if hint > low:
-            warn_of_loss(self.store, branch_id, hint, low)
+        if hint > search.newest:
+            warn_of_loss(self.store, branch_id, hint, search.newest)
             self._set_back.add(branch_id)
-        return low
+        return search
+
+    def _was_head_lately(self, known: Stored) -> bool:
+        """True if what came after `known` cannot have been freed yet, by a wide margin."""
+        if self._table_file is None:
+            return False  # the grace is not known
+        return self.clock.monotonic_s() - known.read_s <= self._table_file.grace_us / 4_000_000
 
     def _find_head(self, branch_id: str, known: Stored | None) -> Stored:
         read_s = self.clock.monotonic_s()
-        low = self._find_newest(branch_id, known)
-        forks = self.forks_of(branch_id)
+        search = self._search(branch_id, known)
+        if known is not None:
+            self._check_same(known, search.slots.get(known.snapshot.version))
+        low, forks = search.newest, self.forks_of(branch_id)
         try:
-            head = self.load_snapshot(branch_id, low)
+            data = search.slots.get(low)
+            head = (
+                self.load_snapshot(branch_id, low)
+                if data is None
+                else self._read(branch_id, low, data)
+            )
         except NotFoundError as error:
             raise NotFoundError(
                 "there is no such branch of a table here, or its newest slot is lost; check the "
@@ -312,9 +349,13 @@ class Metadata:
             NotFoundError: the table was moved, removed or replaced by another.
         """
         snapshot = known.snapshot
-        try:
-            data = self.store.get(slot_key(snapshot.branch_id, snapshot.version))
-        except NotFoundError:
+        key = slot_key(snapshot.branch_id, snapshot.version)
+        self._check_same(known, find_object(self.store, key))
+
+    def _check_same(self, known: Stored, data: bytes | None) -> None:
+        """Raise unless `data`, what the slot of `known` holds, is what it held; None: nothing."""
+        snapshot = known.snapshot
+        if data is None:
             if self.has_expired(snapshot.branch_id, snapshot.version):
                 return
             raise NotFoundError(
@@ -322,7 +363,7 @@ class Metadata:
                 "path",
                 path=self.store.url,
                 table_id=snapshot.table_id,
-            ) from None
+            )
         if sha256_hex(data) != known.sha256:
             raise NotFoundError(
                 "this path has another table now than the one that was opened; open it again",
@@ -332,20 +373,29 @@ class Metadata:
 
     def load_segment(self, ref: SegmentRef, types: LeafTypes) -> Segment:
         """Return a segment, checked against the hash that its snapshot holds."""
-        if ref.id in self._segments:
-            self._segments.move_to_end(ref.id)
-            return self._segments[ref.id][0]
+        return next(self.iter_segments((ref,), types))
+
+    def iter_segments(self, refs: Sequence[SegmentRef], types: LeafTypes) -> Iterator[Segment]:
+        """Yield segments as `load_segment` returns them, in order.
+
+        A remote store is asked for several at once. An error is raised in place of its segment.
+        """
+
+        def decode(ref: SegmentRef, stored: bytes) -> tuple[Segment, int]:
+            with _named(segment=ref.id):
+                segment = decode_segment(stored, ref.sha256, types)
+            return segment, _statistics_in(segment, types)
+
+        return self._segments.iter_loaded(self.store, refs, self._get_segment, decode)
+
+    def _get_segment(self, ref: SegmentRef) -> bytes:
         try:
-            stored = self.store.get(segment_key(ref.id))
+            return self.store.get(segment_key(ref.id))
         except NotFoundError as error:
             raise CorruptObjectError(
                 "a segment is missing; if its version has expired meanwhile, read a later version",
                 segment=ref.id,
             ) from error
-        with _named(segment=ref.id):
-            segment = decode_segment(stored, ref.sha256, types)
-        self._keep(ref.id, segment, len(types))
-        return segment
 
     def store_segment(
         self,
@@ -359,7 +409,7 @@ class Metadata:
         """Store a segment and return the reference to it for a snapshot."""
         stored, sha256 = encode_segment(segment, types)
         self.store.put(segment_key(segment_id), stored)
-        self._keep(segment_id, segment, len(types))
+        self._segments.keep(segment_id, segment, _statistics_in(segment, types))
         return SegmentRef(
             id=segment_id,
             sha256=sha256,
@@ -434,13 +484,9 @@ class Metadata:
             pass  # the slot exists; a read of this version raises
         return True
 
-    def _keep(self, segment_id: str, segment: Segment, leaf_count: int) -> None:
-        count = (1 + len(segment.blocks)) * leaf_count
-        self._segments[segment_id] = segment, count
-        self._cached_statistics += count
-        while self._cached_statistics > CACHED_STATISTICS and len(self._segments) > 1:
-            _, (_, dropped) = self._segments.popitem(last=False)
-            self._cached_statistics -= dropped
+
+def _statistics_in(segment: Segment, types: LeafTypes) -> int:
+    return (1 + len(segment.blocks)) * len(types)
 
 
 @contextlib.contextmanager
@@ -450,50 +496,3 @@ def _named(**names: object) -> Iterator[None]:
         yield
     except (CorruptObjectError, UnsupportedFormatError) as error:
         raise type(error)(error.message, **{**error.context, **names}) from error
-
-
-IsTaken = Callable[[int], bool]
-"""False above `LAST_VERSION`, so that every search ends."""
-
-MOST_STEPS = LAST_VERSION.bit_length() + 1
-"""Enough steps, each twice as long as the one before, from any version past the last."""
-
-MOST_GAPS = 1_000
-"""The most gaps of one lost slot that a search skips."""
-
-
-def last_taken(is_taken: IsTaken, low: int) -> int:
-    """Return a version from `low` on that is taken and whose next one is not."""
-    step = 1
-    for _ in range(MOST_STEPS):
-        if not is_taken(low + step):
-            break
-        low += step
-        step *= 2
-    high = low + step
-    for _ in range(MOST_STEPS):
-        if high - low <= 1:
-            break
-        middle = (low + high) // 2
-        if is_taken(middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def past_gaps(is_taken: IsTaken, low: int) -> int:
-    """Return the last taken version from `low` on, searching past gaps of one lost slot each.
-
-    Raises:
-        CorruptObjectError: there are more than `MOST_GAPS` gaps.
-    """
-    for _ in range(MOST_GAPS):
-        if not is_taken(low + 2):
-            return low
-        low = last_taken(is_taken, low + 2)  # a slot was lost, or others committed
-    raise CorruptObjectError(
-        "many slots of a branch are lost, so its newest one is not known; restore those that "
-        "fuse-stream fsck names from a copy",
-        version=low,
-    )

@@ -38,9 +38,9 @@ def iter_blocks(
         CorruptObjectError: a segment or a deletion file is missing or damaged.
     """
     left_out = set(without)
-    for ref in snapshot.segments:
-        if ref.id not in left_out:
-            yield from load_blocks(metadata, snapshot, ref)
+    refs = [ref for ref in snapshot.segments if ref.id not in left_out]
+    for segment in metadata.iter_segments(refs, snapshot.schema.leaf_types):
+        yield from with_hidden(segment.blocks, hidden_in(metadata, snapshot))
 
 
 def find_segments(metadata: Metadata, snapshot: Snapshot, block_ids: Iterable[str]) -> set[str]:

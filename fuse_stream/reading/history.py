@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -28,6 +28,9 @@ from fuse_stream.format.source_offset import Offset
 from fuse_stream.format.times import Timestamp, iso_time, timestamp_us
 from fuse_stream.objects.refs import find_tag, has_tag, load_branch, load_tag
 from fuse_stream.objects.slots import Metadata, Stored
+
+AT_ONCE = 16
+"""Versions for which a remote store is asked at once."""
 
 SEARCHED_SNAPSHOTS = 1000
 """A prefix of an id is searched in this many of the newest snapshots; a whole id in all."""
@@ -270,13 +273,19 @@ class History:
         Yields nothing if `first` is after the head.
         """
         first = self.floor if first is None else first
-        for version in range(self.head.snapshot.version, first - 1, -1):
-            yield self.load(version)
+        yield from self._iter_loaded(range(self.head.snapshot.version, first - 1, -1))
 
     def iter_between(self, first: int, last: int) -> Iterator[Stored]:
         """Yield the snapshots of the versions `first` to `last`, both included."""
-        for version in range(first, last + 1):
-            yield self.load(version)
+        yield from self._iter_loaded(range(first, last + 1))
+
+    def _iter_loaded(self, versions: Sequence[int]) -> Iterator[Stored]:
+        count = 1  # at first few: most readers of a history stop soon
+        while versions:
+            count = min(2 * count, AT_ONCE)
+            self.metadata.load_ahead(self.head.snapshot.branch_id, versions[:count])
+            yield from map(self.load, versions[:count])
+            versions = versions[count:]
 
     def iter_sources(self, stored: Stored, *, may_be_lost: bool = False) -> Iterator[Stored]:
         """Yield a snapshot, its source, the source of that, and so on, until one has expired.

@@ -7,7 +7,7 @@ rows, which are read once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from fuse_stream.format.records import Block, ColumnStats, KeyRange, SegmentRef,
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import is_small, load_block
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.objects.snapshot_blocks import load_blocks
+from fuse_stream.objects.snapshot_blocks import hidden_in, with_hidden
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.predicate.bind import bind
 from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
@@ -150,14 +150,12 @@ def with_expiry_reported(
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
     """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
-    types = snapshot.schema.leaf_types
-    for ref in snapshot.segments:
-        if not segment_may_match(selection, ref):
-            continue
-        summary = metadata.load_segment(ref, types).summary
+    refs = [ref for ref in snapshot.segments if segment_may_match(selection, ref)]
+    for segment in metadata.iter_segments(refs, snapshot.schema.leaf_types):
+        summary = segment.summary
         if not stats_may_match(selection, summary.col_stats, summary.row_count):
             continue
-        for block in load_blocks(metadata, snapshot, ref):
+        for block in with_hidden(segment.blocks, hidden_in(metadata, snapshot)):
             if block.live_rows and stats_may_match(selection, block.col_stats, block.row_count):
                 yield block
 
@@ -215,17 +213,32 @@ def read_blocks(
     store: Store, blocks: Iterator[Block], selection: Selection
 ) -> pa.RecordBatchReader:
     """Return the wanted rows of `blocks`, read lazily: one large block at a time, or small ones."""
-    schema = arrow_schema(selection.schema)
+    pairs = ((block, selection) for block in blocks)
+    batches = (
+        batch
+        for rows in read_each(store, pairs, readers=READERS)
+        for batch in rows.to_batches(max_chunksize=BATCH_ROWS)
+    )
+    return pa.RecordBatchReader.from_batches(arrow_schema(selection.schema), batches)
 
-    def read(block: Block) -> pa.Table:
-        return read_block(store, block, selection)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for are_small, run in groupby(blocks, key=is_small):
-            for rows in each(read, run, store, at_once=READERS if are_small else 1, ahead=1):
-                yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+def read_each(
+    store: Store, blocks: Iterable[tuple[Block, Selection]], *, readers: int
+) -> Iterator[pa.Table]:
+    """Yield what `read_block` returns for each block, in order, with `readers` for small blocks."""
+    for are_small, run in groupby(blocks, key=lambda pair: is_small(pair[0])):
+        yield from each(
+            lambda pair: read_block(store, *pair),
+            run,
+            store,
+            at_once=readers if are_small else 1,
+            ahead=1,
+        )
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+
+def readers_in_task(store: Store) -> int:
+    """Return how many small blocks a task reads at once: of a local disk other tasks read, too."""
+    return READERS if store.is_remote else 1
 
 
 def _restricted(

@@ -21,7 +21,13 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import expiry_reported
-from fuse_stream.reading.scan import Selection, prune, read_block, select
+from fuse_stream.reading.scan import (
+    Selection,
+    prune,
+    read_each,
+    readers_in_task,
+    select,
+)
 from fuse_stream.reading.tasks import iter_batches, split_work, without_statistics, work_bytes
 from fuse_stream.spark.format_stream import FuseStreamReader, find_number
 from fuse_stream.spark.options import ReadOptions
@@ -92,8 +98,9 @@ class FuseBatchReader(DataSourceReader):
             return
         schema = to_arrow_schema(self.schema, timezone="UTC")
         with expiry_reported(Metadata(self.store, SYSTEM_CLOCK), self.place):
-            read = (((), read_block(self.store, b, self.selection)) for b in partition.value)
-            yield from iter_batches(read, schema)
+            blocks = ((block, self.selection) for block in partition.value)
+            found = read_each(self.store, blocks, readers=readers_in_task(self.store))
+            yield from iter_batches((((), rows) for rows in found), schema)
 
 
 class FuseFeedReader(DataSourceReader):

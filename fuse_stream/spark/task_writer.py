@@ -18,6 +18,7 @@ from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.objects.blocks import store_blocks
 from fuse_stream.storage.base import Store
+from fuse_stream.storage.parallel import background_puts
 
 HANDED_OVER_BYTES = 1024 * 1024
 """A task with at most this many bytes returns its rows; the driver merges them into blocks."""
@@ -110,15 +111,17 @@ class TaskWriter:
             blocks=tuple(dump_canonical(to_json(block, types)).decode() for block in blocks)
         )
 
-    def _put(self, tables: Iterable[pa.Table]) -> Iterator[Block]:
-        return store_blocks(
-            self.store,
-            tables,
-            self.schema,
-            self.cluster_key,
-            target=self.target,
-            clock=SYSTEM_CLOCK,
-        )
+    def _put(self, tables: Iterable[pa.Table]) -> tuple[Block, ...]:
+        with background_puts(self.store) as puts:
+            blocks = store_blocks(
+                puts,
+                tables,
+                self.schema,
+                self.cluster_key,
+                target=self.target,
+                clock=SYSTEM_CLOCK,
+            )
+            return tuple(blocks)
 
 
 def collected(rows: Iterable[Any]) -> TaskResult:

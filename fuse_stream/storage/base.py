@@ -50,6 +50,15 @@ class Store(Protocol):
         """True if several threads may call the store at the same time."""
         ...
 
+    @property
+    def is_remote(self) -> bool:
+        """True if a call waits for a network, and several calls may overlap.
+
+        Then calls that are made together take the time of one: it is worth to ask for what may not
+        be needed.
+        """
+        ...
+
     def get(self, key: str) -> bytes:
         """Return the object under `key`.
 

@@ -84,6 +84,10 @@ class LocalStore:
         return True
 
     @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
     def url(self) -> str:
         return str(self.root)
 

@@ -2,19 +2,21 @@
 
 Rules of background puts:
 - Only new objects under random keys: nothing reads one before a slot names it.
-- One at a time, so memory holds the bytes of one object more.
+- On a remote store `PUTS` at a time, of `PUT_BYTES` together; elsewhere one. A larger object is put
+  alone. So memory holds that much more; twice, where a client of the store copies what it sends.
 - After the `with` block all objects are in the store.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, find_object
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -55,12 +57,28 @@ def each(
         pool.shutdown(cancel_futures=True)
 
 
+def find_objects(store: Store, keys: Sequence[str]) -> dict[str, bytes | None]:
+    """Return the objects under a few keys, by key, None where there is none.
+
+    A remote store is asked for all of them at once.
+    """
+    at_once = len(keys) if store.is_remote else 1
+    return dict(
+        zip(keys, each(partial(find_object, store), keys, store, at_once=at_once), strict=True)
+    )
+
+
 class Puts(Protocol):
     """The part of a store that creates new objects."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `Store.put`."""
         ...
+
+
+PUTS = 8
+PUT_BYTES = 64 * 1024 * 1024
+"""The limits of the puts of a remote store that run at one time."""
 
 
 @contextmanager
@@ -76,23 +94,33 @@ def background_puts(store: Store) -> Iterator[Puts]:
     if not store.overlaps:
         yield store
         return
-    with ThreadPoolExecutor(1) as pool:
-        puts = _BackgroundPuts(store, pool)
+    most = PUTS if store.is_remote else 1
+    with ThreadPoolExecutor(most) as pool:
+        puts = _BackgroundPuts(store, pool, most)
         yield puts
         puts.settle()
 
 
 class _BackgroundPuts:
-    def __init__(self, store: Store, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, store: Store, pool: ThreadPoolExecutor, most: int) -> None:
         self._store = store
         self._pool = pool
-        self._pending: Future[None] | None = None
+        self._most = most
+        self._pending = deque[tuple[Future[None], int]]()
+        """The puts that may still run, oldest first, with their bytes."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        self.settle()
-        self._pending = self._pool.submit(self._store.put, key, data)
+        size = memoryview(data).nbytes
+        self._settle_until(self._most - 1, PUT_BYTES - size)
+        self._pending.append((self._pool.submit(self._store.put, key, data), size))
 
     def settle(self) -> None:
-        """Wait for the last put; raise its error if it failed."""
-        if self._pending is not None:
-            self._pending.result()
+        """Wait for all puts; raise the error of the first that failed."""
+        self._settle_until(0, 0)
+
+    def _settle_until(self, count: int, total_bytes: int) -> None:
+        while self._pending and (
+            len(self._pending) > count or sum(size for _, size in self._pending) > total_bytes
+        ):
+            put, _ = self._pending.popleft()
+            put.result()

@@ -90,6 +90,10 @@ class FsspecStore:
         # Only async adapters allow calls from several threads; ftp and sftp have one connection.
         return bool(self._at("")[0].async_impl)
 
+    @property
+    def is_remote(self) -> bool:
+        return self.overlaps
+
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
             return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))

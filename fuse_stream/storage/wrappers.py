@@ -48,6 +48,10 @@ class StoreWrapper:
     def overlaps(self) -> bool:
         return self.store.overlaps
 
+    @property
+    def is_remote(self) -> bool:
+        return self.overlaps and self.store.is_remote
+
     def get(self, key: str) -> bytes:
         return self.call("get", key, lambda store, key: store.get(key))
 

@@ -35,6 +35,7 @@ from fuse_stream.format.properties import DEFAULTS, PRIVATE, check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
+from fuse_stream.objects.entry import entering
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
@@ -392,18 +393,19 @@ def open_table(
 
 
 def _open(location: TableLocation, metadata: Metadata) -> Table:
-    table_file = metadata.load_table_file()
-    ref = load_branch(metadata, location.branch)
-    is_probed = location.unsafe_single_writer
-    table = Table(location, metadata, table_file, branch=ref, is_probed=is_probed)
-    try:
-        head = table.head()
-    except NotFoundError:
-        if location.branch != MAIN:  # its snapshots are lost: the table is not new
-            raise
-        # `_fuse.json` without version 0: the process that created the table died in between.
-        finish_create(metadata, table_file)
-        head = table.head()
+    with entering(metadata, location.branch):
+        table_file = metadata.load_table_file()
+        ref = load_branch(metadata, location.branch)
+        is_probed = location.unsafe_single_writer
+        table = Table(location, metadata, table_file, branch=ref, is_probed=is_probed)
+        try:
+            head = table.head()
+        except NotFoundError:
+            if location.branch != MAIN:  # its snapshots are lost: the table is not new
+                raise
+            # `_fuse.json` without version 0: the process that created the table died in between.
+            finish_create(metadata, table_file)
+            head = table.head()
     if table_file.origins and head.version == 0:
         # A commit now would take the slot of the commit that brings the clone's content.
         raise NotFoundError(

@@ -43,6 +43,10 @@ class MemoryStore:
     def overlaps(self) -> bool:
         return False  # so that the order of calls is fixed
 
+    @property
+    def is_remote(self) -> bool:
+        return False
+
     def get(self, key: str) -> bytes:
         with self._lock:
             found = self.objects.get(key)

@@ -27,12 +27,6 @@ from fuse_stream.format.layout import (
     segment_key,
     slot_key,
 )
-from fuse_stream.objects.slots import (
-    MOST_GAPS,
-    MOST_STEPS,
-    last_taken,
-    past_gaps,
-)
 from fuse_stream.refs import create
 from fuse_stream.testing.faults import FaultyStore
 from tests.protocol.harms import MOST_CALLS, VERBS, Harm, ends, run_harm
@@ -241,26 +235,6 @@ class _Every(FaultyStore):
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_ends_on_a_store_that_returns_every_slot(world: World, verb: str) -> None:
     ends(world, _Every(world.store), verb)
-
-
-@pytest.mark.parametrize("taken", [0, 1, 2, 5, 100, 10**19])
-def test_a_search_finds_the_end(taken: int) -> None:
-    asked: list[int] = []
-
-    def is_taken(version: int) -> bool:
-        asked.append(version)
-        return version <= taken
-
-    assert last_taken(is_taken, 0) == taken
-    assert len(asked) <= 2 * MOST_STEPS
-
-
-def test_a_search_skips_lost_slots_up_to_a_limit() -> None:
-    odd = {*range(0, 2 * MOST_GAPS, 2)}
-
-    assert past_gaps({*range(0, 30, 2)}.__contains__, 0) == 28
-    with pytest.raises(CorruptObjectError, match="fsck"):
-        past_gaps({*odd, 2 * MOST_GAPS}.__contains__, 0)
 
 
 # ---- lost slots and markers

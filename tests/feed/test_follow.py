@@ -694,7 +694,7 @@ def test_a_start_at_a_time_before_the_floor_is_refused(scene: Scene) -> None:
 # ---- cost
 
 
-def test_an_idle_trigger_costs_three_reads(scene: Scene) -> None:
+def test_an_idle_trigger_costs_two_reads(scene: Scene) -> None:
     scene.append(1)
     selection = head_selection(scene.store, Request(), clock=scene.clock)
     store = FaultyStore(scene.store)
@@ -704,7 +704,7 @@ def test_an_idle_trigger_costs_three_reads(scene: Scene) -> None:
 
     assert follower.next_offset(start, is_limited=True) == start
     assert follower.head_offset() == start
-    assert len(store.calls) == 3
+    assert len(store.calls) == 2
 
 
 def test_a_new_commit_costs_its_snapshot_and_its_segment(scene: Scene) -> None:
@@ -719,4 +719,4 @@ def test_a_new_commit_costs_its_snapshot_and_its_segment(scene: Scene) -> None:
     end = follower.next_offset(start, is_limited=True)
     follower.read_between(start, end)
 
-    assert len(store.calls) <= 7
+    assert len(store.calls) <= 5

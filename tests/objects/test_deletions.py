@@ -65,8 +65,8 @@ def test_the_cache_keeps_the_files_that_were_used_last(
 ) -> None:
     refs = [put(store, number, a_file(number)) for number in range(5)]
     counted = FaultyStore(store)
-    deletions = Deletions(counted)
     monkeypatch.setattr(module, "CACHED_BYTES", 3 * refs[0].byte_size)
+    deletions = Deletions(counted)
     for at in (0, 1, 2, 0, 3, 0, 2):
         deletions.load(refs[at])
 
@@ -80,8 +80,8 @@ def test_a_file_above_the_limit_of_the_cache_is_the_only_one_in_it(
 ) -> None:
     refs = [put(store, number, a_file(number)) for number in range(2)]
     counted = FaultyStore(store)
-    deletions = Deletions(counted)
     monkeypatch.setattr(module, "CACHED_BYTES", 1)
+    deletions = Deletions(counted)
     for at in (0, 0, 1, 1, 0):
         deletions.load(refs[at])
 

@@ -147,19 +147,35 @@ def test_the_hint_is_read_once_without_a_known_head_and_not_with_one() -> None:
     assert ("get", HINT) not in faulty.calls
 
 
-def test_a_known_head_is_followed_in_three_reads() -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_known_head_is_followed_in_two_reads_and_after_a_while_in_three(*, is_late: bool) -> None:
     store, _ = made()
-    faulty = FaultyStore(store)
-    metadata = Metadata(faulty, ManualClock())
+    faulty, clock = FaultyStore(store), ManualClock()
+    metadata = Metadata(faulty, clock)
+    grace_s = metadata.load_table_file().grace_us / 1_000_000
     known = metadata.load_head("main")
+    clock.advance(grace_s / 4 + (1 if is_late else -1))
     faulty.calls.clear()
     metadata.load_head("main", known)
 
-    assert faulty.calls == [
-        ("get", slot_key("main", 0)),
-        ("get", slot_key("main", 1)),
-        ("get", floor_key("main", 1)),
-    ]
+    slots = [("get", slot_key("main", version)) for version in (0, 1)]
+    assert faulty.calls == [*slots, *([("get", floor_key("main", 1))] if is_late else [])]
+
+
+def test_a_snapshot_that_was_not_read_as_a_head_is_none() -> None:
+    """A version that is kept among freed ones must not look like the newest one."""
+    store, table = made()
+    for _ in range(4):
+        table.append(ROWS)
+    metadata = Metadata(store, ManualClock())
+    metadata.load_table_file()
+    kept = metadata.load_snapshot("main", 1)
+    store.delete(slot_key("main", 2))
+    store.delete(slot_key("main", 3))
+    store.put(floor_key("main", 0), b"expired")
+
+    with pytest.raises(CorruptObjectError, match="there must be a later one"):
+        metadata.load_head("main", kept)
 
 
 def test_the_hint_is_written_every_few_versions() -> None:
@@ -211,6 +227,17 @@ def test_a_table_that_was_replaced_is_noticed() -> None:
             call()
 
     assert store.objects == before
+
+
+def test_a_deleted_branch_without_commits_is_noticed() -> None:
+    store, table = made()
+    table.append(ROWS)
+    table.create_branch("fix")
+    handle = open_table(store, branch="fix", clock=ManualClock(), probe_store=False)
+    table.delete_branch("fix")
+
+    with pytest.raises(NotFoundError, match="it was deleted meanwhile"):
+        handle.head()
 
 
 def test_the_history_of_another_table_is_not_opened() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from fuse_stream.errors import InvalidInputError, StorageError
-from fuse_stream.storage.parallel import AHEAD, background_puts, each
+from fuse_stream.storage import parallel
+from fuse_stream.storage.parallel import AHEAD, PUTS, background_puts, each
 from fuse_stream.testing.memory import MemoryStore
 
 PATIENCE_S = 10.0
@@ -59,6 +60,52 @@ def test_a_put_waits_for_the_one_before_it() -> None:
         assert store.get("_b/a") == b"1"
 
     assert store.get("_b/b") == b"2"
+
+
+class _RemoteStore(MemoryStore):
+    """Each put waits until it is let go on; `most_bytes` ran at one time."""
+
+    overlaps = is_remote = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: list[int] = []
+        self.most = self.most_bytes = 0
+        self._mutex = threading.Lock()
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        with self._mutex:
+            self.running.append(len(data))
+            self.most = max(self.most, len(self.running))
+            self.most_bytes = max(self.most_bytes, sum(self.running))
+        time.sleep(0.05)
+        super().put(key, data)
+        with self._mutex:
+            self.running.remove(len(data))
+
+
+def test_a_remote_store_gets_eight_puts_at_once() -> None:
+    store = _RemoteStore()
+    with background_puts(store) as puts:
+        for number in range(20):
+            puts.put(f"_b/{number}", b"1")
+
+    assert store.most == PUTS == 8
+    assert len(store.objects) == 20
+
+
+@pytest.mark.parametrize(("size", "most"), [(30, 3), (60, 1), (250, 1)])
+def test_puts_that_run_at_once_are_bounded_by_their_bytes(
+    monkeypatch: pytest.MonkeyPatch, size: int, most: int
+) -> None:
+    monkeypatch.setattr(parallel, "PUT_BYTES", 100)
+    store = _RemoteStore()
+    with background_puts(store) as puts:
+        for number in range(8):
+            puts.put(f"_b/{number}", b"1" * size)
+
+    assert store.most == most
+    assert len(store.objects) == 8
 
 
 def test_a_failed_put_is_raised_at_the_end() -> None:

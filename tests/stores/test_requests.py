@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 
 ROWS = 400_000
 FOOTER_BYTES = 64 * 1024
+COMMITS = 106
 SCHEMA = pa.schema([("k", pa.int64())])
 
 
@@ -27,7 +28,7 @@ class Wire:
     """What has been sent."""
 
     sent: list[tuple[str, int]] = field(default_factory=list)
-    """Operations, each with the bytes of the object that came."""
+    """Operations, each with the bytes of the object that came; 0 if there was none."""
     most_at_once: int = 0
     under_way: int = 0
 
@@ -49,16 +50,28 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     async def recorded(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
         wire.under_way += 1
         wire.most_at_once = max(wire.most_at_once, wire.under_way)
+        size = 0
         try:
             await asyncio.sleep(0.05)
             answer = await send(self, method, *arguments, **options)
+            size = answer["ContentLength"] if method == "get_object" else 0
         finally:
             wire.under_way -= 1
-        wire.sent.append((method, answer["ContentLength"] if method == "get_object" else 0))
+            wire.sent.append((method, size))
         return answer
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", recorded)
     return wire
+
+
+@pytest.fixture(scope="module")
+def many(places: dict[str, Place]) -> str:
+    """A table of `COMMITS` commits of one row."""
+    location = f"{places['s3'].url}/many"
+    table = fuse.Table.create(location, SCHEMA, storage_options=places["s3"].options)
+    for key in range(COMMITS):
+        table.append(pa.table({"k": [key]}))
+    return location
 
 
 @pytest.fixture
@@ -84,7 +97,7 @@ def test_of_a_large_block_the_wanted_columns_are_fetched(
 
     assert set(wire.names()) == {"get_object"}
     assert sum(size for _, size in wire.sent) < 1.2 * block.file_size / 10 + FOOTER_BYTES
-    assert len(wire.sent) == 3  # is there a newer head; the footer; the column
+    assert len(wire.sent) == 4  # the head is there, no newer one; the footer; the column
 
 
 def test_a_large_block_that_is_missing_is_an_error_that_names_it(place: Place, wide: str) -> None:
@@ -130,3 +143,55 @@ def test_small_blocks_are_read_eight_at_once_and_in_order(
     assert found.to_arrow()["k"].to_pylist() == list(range(20))
 
     assert wire.most_at_once == 8
+
+
+# ---- a table of many commits; tests/table/test_rounds.py counts how often each act waits
+
+
+def test_a_table_is_opened_with_sixteen_gets(place: Place, many: str, wire: Wire) -> None:
+    fuse.Table.open(many, storage_options=place.options)
+
+    assert wire.names() == ["get_object"] * 16
+    assert wire.most_at_once == 7
+
+
+def test_an_idle_poll_is_two_gets_at_once(place: Place, many: str, wire: Wire) -> None:
+    table = fuse.Table.open(many, storage_options=place.options)
+    wire.sent.clear()
+    wire.most_at_once = 0
+    table.head()
+
+    assert wire.names() == ["get_object"] * 2
+    assert wire.most_at_once == 2
+
+
+def test_a_plan_reads_its_segments_at_once(place: Place, many: str, wire: Wire) -> None:
+    table = fuse.Table.open(many, storage_options=place.options)
+    segments = len(table.segments())
+    wire.sent.clear()
+    wire.most_at_once = 0
+
+    assert len(table.blocks()) == COMMITS
+
+    assert wire.names() == ["get_object"] * (2 + segments)
+    assert wire.most_at_once == segments == 16
+
+
+def test_the_blocks_of_a_commit_are_put_eight_at_once(place: Place, url: str, wire: Wire) -> None:
+    properties = {"fuse.block.rows": "1000"}
+    table = fuse.Table.create(url, SCHEMA, properties=properties, storage_options=place.options)
+    wire.sent.clear()
+    wire.most_at_once = 0
+    table.append(pa.table({"k": range(16_000)}))
+
+    assert wire.names().count("put_object") == 16 + 2  # and the segment and the slot
+    assert wire.most_at_once >= 8
+
+
+def test_fsck_and_vacuum_read_sixteen_at_once(place: Place, many: str, wire: Wire) -> None:
+    table = fuse.Table.open(many, storage_options=place.options)
+    for act in (table.fsck, table.vacuum):
+        wire.most_at_once = 0
+        act()
+
+        assert wire.most_at_once == 16

@@ -39,13 +39,17 @@ class Staged:
 
 
 def find_head(
-    rules: Rules, branch: str = MAIN, known: Snapshot | None = None
+    rules: Rules, branch: str = MAIN, known: Head | None = None
 ) -> Generator[Call | Note, object, Head | None]:
-    """Search forward from the known version or the hint, one by one: histories here are short."""
+    """Search forward from the known head, one by one; or from the hint, two at a time.
+
+    Histories here are short. A search from the hint asks for the further slot first: so its answers
+    may come in any order, as those of calls that are made together.
+    """
     read, floor = None, 0
     if known is not None:
-        low, found = known.version, known
-    elif branch != MAIN:
+        return (yield from _follow(rules, branch, known))
+    if branch != MAIN:
         ref, read = cast(
             "tuple[tuple[str, int, int] | None, int]", (yield Timed(Get(("branch", branch))))
         )
@@ -57,18 +61,62 @@ def find_head(
         hint, read = cast("tuple[int | None, int]", (yield Timed(Get(("hint", branch)))))
         low, found = hint or 0, None
     while True:
-        reply, now = cast("tuple[Snapshot | None, int]", (yield Timed(Get(slot(branch, low + 1)))))
-        read = now if read is None else read
-        if reply is None and (
-            not rules.marker_before_end or (yield Get(marker(branch, low + 1))) is None
-        ):
+        is_taken, further = yield from _look_ahead(rules, branch, low + 2)
+        if not is_taken:
             break
-        low, found = low + 1, reply
+        low, found = low + 2, further
+    # Version low + 2 was not taken when it was asked for, so its chunk had not expired then. If it
+    # has by now, more than a grace is over, and nobody trusts a head for so long.
+    between, _ = yield from _look(branch, low + 1)
+    is_asked = marker(branch, low + 1) == marker(branch, low + 2) or not rules.marker_before_end
+    if between is not None:
+        low, found = low + 1, between
+    elif not is_asked and (yield Get(marker(branch, low + 1))) is not None:
+        low, found = low + 1, None
     if found is None:  # of main, or the fork point of the branch
         found = cast("Snapshot | None", (yield Get(slot(MAIN, low))))
         if found is not None and branch != MAIN:
             found = replaced(found, floor=max(found.floor, floor))
     return None if found is None else Head(found, read)
+
+
+def _follow(rules: Rules, branch: str, known: Head) -> Generator[Call | Note, object, Head | None]:
+    """Return the head, from one that was the head at a known time.
+
+    No later version was there then, so none can have expired until a grace is over.
+    """
+    read, low, found = None, known.snapshot.version, cast("Snapshot | None", known.snapshot)
+    while True:
+        reply, now = yield from _look(branch, low + 1)
+        read = now if read is None else read
+        if reply is None:
+            is_late = rules.marker_when_late and now - known.read > BELIEVED
+            asks = rules.marker_before_end and is_late
+            if not asks or (yield Get(marker(branch, low + 1))) is None:
+                break
+        low, found = low + 1, reply
+    if found is None:
+        found = cast("Snapshot | None", (yield Get(slot(branch, low))))
+    return None if found is None else Head(found, read)
+
+
+def _look_ahead(
+    rules: Rules, branch: str, version: int
+) -> Generator[Call | Note, object, tuple[bool, Snapshot | None]]:
+    """Return whether a version is taken, and what its slot holds."""
+    is_expired = False
+    if rules.marker_before_end and not rules.marker_after_slot:
+        is_expired = (yield Get(marker(branch, version))) is not None
+    found, _ = yield from _look(branch, version)
+    if found is None and rules.marker_before_end and rules.marker_after_slot:
+        is_expired = (yield Get(marker(branch, version))) is not None
+    return found is not None or is_expired, found
+
+
+def _look(branch: str, version: int) -> Generator[Call | Note, object, tuple[Snapshot | None, int]]:
+    """Return what a slot holds, and the time."""
+    reply = yield Timed(Get(slot(branch, version)))
+    return cast("tuple[Snapshot | None, int]", reply)
 
 
 def put_slot(
@@ -112,7 +160,7 @@ def writer(
     batches: tuple[str, ...],
     *,
     branch: str = MAIN,
-    known: Snapshot | None = None,
+    known: Head | None = None,
     staged: Staged | None = None,
 ) -> Steps:
     """Deliver batches, each under its own name in the ledger; repeat each until it is committed.
@@ -155,10 +203,10 @@ def writer(
         if rules.unknown_without_ledger:
             return None  # CommitStateUnknownError: a person reads the log
         staged = Staged(staged.number, -2)  # compaction may have rewritten the first ones
-    return _again(writer, rules, batches, branch=branch, known=head.snapshot, staged=staged)
+    return _again(writer, rules, batches, branch=branch, known=head, staged=staged)
 
 
-def early_writer(rules: Rules, batch: str, known: Snapshot) -> Steps:
+def early_writer(rules: Rules, batch: str, known: Head) -> Steps:
     """A writer whose tasks put its blocks before the driver looks for the head to build on."""
     if rules.base_before_objects:
         return _again(writer, rules, (batch,), known=known)
@@ -166,13 +214,11 @@ def early_writer(rules: Rules, batch: str, known: Snapshot) -> Steps:
     head = yield from find_head(rules, MAIN, known)
     if head is None:
         return None
-    return _again(
-        writer, rules, (batch,), known=head.snapshot, staged=Staged(0, head.snapshot.epoch)
-    )
+    return _again(writer, rules, (batch,), known=head, staged=Staged(0, head.snapshot.epoch))
 
 
 def rewinder(
-    rules: Rules, target: Snapshot, name: str, *, known: Snapshot | None = None, tag: str = ""
+    rules: Rules, target: Snapshot, name: str, *, known: Head | None = None, tag: str = ""
 ) -> Steps:
     """Commit the content and the ledger of an old snapshot, which must not be below the floor."""
     head = yield from find_head(rules, MAIN, known)
@@ -192,7 +238,7 @@ def rewinder(
     if (yield from put_slot(rules, head, candidate)):
         yield Note(("acknowledged", MAIN, candidate.version, name))
         return None
-    return _again(rewinder, rules, target, name, known=head.snapshot, tag=tag)
+    return _again(rewinder, rules, target, name, known=head, tag=tag)
 
 
 def is_made(rules: Rules, branch: str) -> Generator[Call | Note, object, bool]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.protocol.model.commits import find_head, next_of, put_slot
-from tests.protocol.model.records import MAIN, Rules, Snapshot
+from tests.protocol.model.commits import Head, find_head, next_of, put_slot
+from tests.protocol.model.records import MAIN, Rules
 from tests.protocol.model.script import Again, Note, Steps
 from tests.protocol.model.store import Put
 
@@ -39,7 +39,7 @@ def driver(
     checkpoint: tuple[Planned, ...],
     *,
     done: int,
-    known: Snapshot | None = None,
+    known: Head | None = None,
     has_put: bool = False,
 ) -> Steps:
     """Deliver the batches of a checkpoint from number `done` on, as the ledger allows it.
@@ -58,7 +58,7 @@ def driver(
     if last is not None:
         if batch == last:
             yield Note(("replayed", batch.name, MAIN, head.snapshot.version))
-            return _next(rules, checkpoint, done=done + 1, known=head.snapshot)
+            return _next(rules, checkpoint, done=done + 1, known=head)
         own = next((one for one in checkpoint if one.number == last.number), None)
         is_other = own is not None and (own.first, own.stop) != (last.first, last.stop)
         if batch.number <= last.number or (rules.continuity and is_other):
@@ -76,8 +76,8 @@ def driver(
     )
     if (yield from put_slot(rules, head, candidate)):
         yield Note(("acknowledged", MAIN, candidate.version, block))
-        return _next(rules, checkpoint, done=done + 1, known=candidate)
-    return _next(rules, checkpoint, done=done, known=head.snapshot, has_put=True)
+        return _next(rules, checkpoint, done=done + 1, known=Head(candidate, head.read))
+    return _next(rules, checkpoint, done=done, known=head, has_put=True)
 
 
 def _next(rules: Rules, checkpoint: tuple[Planned, ...], **named: object) -> Again:

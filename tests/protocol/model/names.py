@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.protocol.model.commits import find_head, floor_of, is_made, next_of, put_slot
+from tests.protocol.model.commits import Head, find_head, floor_of, is_made, next_of, put_slot
 from tests.protocol.model.records import MAIN, Rules, Snapshot
 from tests.protocol.model.script import Again, Note, Steps
 from tests.protocol.model.store import Delete, Get, Put, PutIfAbsent
@@ -15,7 +15,7 @@ def tagger(rules: Rules, kind: str, name: str, version: int) -> Steps:
         return None
     yield Put((kind, name), (MAIN, version))
     if rules.look_again_after_ref:
-        head = yield from find_head(rules, MAIN, head.snapshot)
+        head = yield from find_head(rules, MAIN, head)
         if head is None or version < (yield from floor_of(rules, head.snapshot)):
             yield Delete((kind, name))
             return None
@@ -31,7 +31,7 @@ def brancher(rules: Rules, name: str, version: int) -> Steps:
     floor = head.snapshot.floor if rules.floor_in_branch else 0
     yield PutIfAbsent(("branch", name), (MAIN, version, floor))
     if rules.look_again_after_ref:
-        head = yield from find_head(rules, MAIN, head.snapshot)
+        head = yield from find_head(rules, MAIN, head)
         most = floor if rules.floor_in_branch else version
         if head is None or most < head.snapshot.floor:
             yield Delete(("branch", name))
@@ -60,7 +60,7 @@ def publisher(
     rules: Rules,
     source: str,
     name: str,
-    known: Snapshot | None = None,
+    known: Head | None = None,
     taken: Snapshot | None = None,
 ) -> Steps:
     """Commit the content and the ledger of another branch's head to main."""
@@ -82,4 +82,4 @@ def publisher(
     if (yield from put_slot(rules, head, candidate)):
         yield Note(("acknowledged", MAIN, candidate.version, name))
         return None
-    return Again(publisher, (rules, source, name), (("known", head.snapshot), ("taken", taken)))
+    return Again(publisher, (rules, source, name), (("known", head), ("taken", taken)))

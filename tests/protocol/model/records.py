@@ -28,6 +28,10 @@ class Rules:
     """A slot is freed only after the marker of its chunk was created."""
     marker_before_end: bool = True
     """A missing slot is the end only if its chunk has no marker."""
+    marker_after_slot: bool = True
+    """The marker is asked for after the slot was found missing, not before or at the same time."""
+    marker_when_late: bool = True
+    """A head that was read longer than a quarter of the grace ago does not stand for the marker."""
     marker_before_belief: bool = True
     """A put whose acknowledgement came late counts only while its chunk has no marker."""
     unknown_without_ledger: bool = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 
-from tests.protocol.model.commits import early_writer, next_of, rewinder, writer
+from tests.protocol.model.commits import Head, early_writer, next_of, rewinder, writer
 from tests.protocol.model.lines import Planned, driver
 from tests.protocol.model.names import brancher, deleter, publisher, reader, tagger
 from tests.protocol.model.records import (
@@ -67,6 +67,11 @@ class Past:
         for letter in operations:
             self.commit(MAIN, letter)
             self.versions.append(self.head)
+
+    @property
+    def known(self) -> Head:
+        """The head, as a process has it that read it long ago."""
+        return Head(self.head, NEVER)
 
     def commit(self, branch: str, letter: str) -> None:
         version = self.head.version + 1
@@ -142,6 +147,29 @@ def _sleeper(rules: Rules, batch: str, lost_replies: int = 0) -> Scenario:
     return before.scenario(actors, now=0, sleeps=(GRACE,), lost_replies=lost_replies)
 
 
+def _old_handle(rules: Rules) -> Scenario:
+    """A writer whose head is superseded, expires and is freed, while it sleeps."""
+    rules = _without_publish(rules)
+    before = Past("")
+    actors = {
+        "writer": _act(writer, rules, ("w",), known=Head(before.head, 0)),
+        "others": _turns(_act(writer, rules, ("x", "y")), _act(vacuum, rules, "v")),
+    }
+    return before.scenario(actors, now=0, sleeps=(GRACE,))
+
+
+def _slow_search(rules: Rules) -> Scenario:
+    """A writer that sleeps within its search for the head, while two versions come and expire."""
+    rules = _without_publish(rules)
+    before = Past("a")
+    before.hint(1)
+    actors = {
+        "writer": _act(writer, rules, ("w",)),
+        "others": _turns(_act(writer, rules, ("x", "y", "z")), _act(vacuum, rules, "v")),
+    }
+    return before.scenario(actors, now=1, sleeps=(GRACE,))
+
+
 def _lost_hint(rules: Rules) -> Scenario:
     """A hint lost after an expiry, and a tag that keeps the slot at which a search starts."""
     rules = _without_publish(rules)
@@ -190,10 +218,10 @@ def _slow_writer(rules: Rules) -> Scenario:
     before = Past("a")
     before.hint(1)
     actors = {
-        "writer": _act(writer, rules, ("w",), known=before.head),
+        "writer": _act(writer, rules, ("w",), known=before.known),
         "others": _turns(
-            _act(expirer, rules, "e", known=before.head),
-            _act(vacuum, rules, "v", known=before.head),
+            _act(expirer, rules, "e", known=before.known),
+            _act(vacuum, rules, "v", known=before.known),
         ),
     }
     return before.scenario(actors, now=AGE, sleeps=(AGE, AGE))
@@ -201,7 +229,7 @@ def _slow_writer(rules: Rules) -> Scenario:
 
 def _early_writer(rules: Rules) -> Scenario:
     scenario = _slow_writer(rules)
-    early = ("writer", _act(early_writer, rules, "w", Past("a").head))
+    early = ("writer", _act(early_writer, rules, "w", Past("a").known))
     return dataclasses.replace(scenario, actors=(early, *scenario.actors[1:]))
 
 
@@ -344,8 +372,11 @@ CASES = [
     Case(rule="marker_before_freeing", build=SLEEPER, loss=TWICE, fewest=20_000),
     Case(rule="marker_before_belief", build=SLEEPER, loss=TWICE, fewest=20_000),
     Case(rule="unknown_without_ledger", build=PLAIN_SLEEPER, loss="twice", fewest=0),
-    Case(rule="marker_before_freeing", build=_lost_hint, loss=TWICE, fewest=15_000),
-    Case(rule="marker_before_end", build=_lost_hint, loss=TWICE, fewest=15_000),
+    Case(rule="marker_before_freeing", build=_lost_hint, loss=TWICE, fewest=8_000),
+    Case(rule="marker_before_end", build=_lost_hint, loss=TWICE, fewest=8_000),
+    Case(rule="marker_after_slot", build=_lost_hint, loss=TWICE, fewest=8_000),
+    Case(rule="marker_when_late", build=_old_handle, loss=TWICE, fewest=10_000),
+    Case(rule="marker_before_belief", build=_slow_search, loss=TWICE, fewest=20_000),
     Case(rule="floor_in_snapshot", build=_two_expirers, loss="retained", fewest=8_000),
     Case(rule="floor_of_very_head", build=_rewind, loss="retained", fewest=15_000),
     Case(rule="look_again_after_ref", build=TAG, loss="tag t needs", fewest=25_000),

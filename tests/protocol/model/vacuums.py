@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import cast
 
-from tests.protocol.model.commits import find_head, floor_of, next_of, put_slot
+from tests.protocol.model.commits import Head, find_head, floor_of, next_of, put_slot
 from tests.protocol.model.records import (
     AGE,
     CHUNK,
     GRACE,
     MAIN,
+    NEVER,
     Rules,
     Snapshot,
     marker,
@@ -23,13 +24,13 @@ Listed = tuple[tuple[Key, object, int], ...]
 REFS = ("branch", "tag", "lease")
 
 
-def expirer(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
+def expirer(rules: Rules, name: str, known: Head | None = None) -> Steps:
     """Raise the floor of main as far as the grace allows."""
     yield from fence(rules, name, MAIN, known=known)
     return None
 
 
-def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
+def vacuum(rules: Rules, name: str, known: Head | None = None) -> Steps:
     """Fence all branches, and delete what nothing reaches."""
     early = () if rules.fence_before_refs else cast("Listed", (yield List(REFS)))
     heads: dict[str, Snapshot] = {}
@@ -51,7 +52,7 @@ def vacuum(rules: Rules, name: str, known: Snapshot | None = None) -> Steps:
         if rules.fence_after_refs:
             again = yield from fence(rules, f"{name} {branch} again", branch, fenced=head)
         else:
-            newest = yield from find_head(rules, branch, head)
+            newest = yield from find_head(rules, branch, Head(head, NEVER))
             again = None if newest is None else newest.snapshot
         assert again is not None
         last[branch] = again
@@ -65,11 +66,11 @@ def fence(
     name: str,
     branch: str,
     *,
-    known: Snapshot | None = None,
+    known: Head | None = None,
     fenced: Snapshot | None = None,
 ) -> Generator[Call | Note, object, Snapshot | None]:
     """Commit an expire and return it; it raises nothing if the branch was fenced before."""
-    known = fenced or known
+    known = known if fenced is None else Head(fenced, NEVER)
     while True:
         head = yield from find_head(rules, branch, known)
         if head is None:
@@ -85,7 +86,7 @@ def fence(
                 yield Put(("floor", branch), candidate.floor)
             yield Note(("acknowledged", branch, candidate.version, name))
             return candidate
-        known = head.snapshot
+        known = head
 
 
 def expired(  # noqa: PLR0917 - a pure function of all that was read
