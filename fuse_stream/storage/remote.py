@@ -3,6 +3,8 @@
 - A creation is `pipe_file(mode="create")` of a small body, which is one conditional request. From
   50 MiB on, s3fs and gcsfs send several requests, and some servers then ignore the condition.
 - Each process builds its own file system object: connections do not survive a fork.
+- Each call of s3fs, gcsfs and adlfs has a time limit, after which it is cancelled: what it sent may
+  still arrive.
 - No listing is cached, not even by fsspec: s3fs would answer `get` from a cached listing.
 - Errors of fsspec are translated here. They hold paths and, over http, signatures: see `redact`.
 """
@@ -29,13 +31,18 @@ from fuse_stream.errors import (
 from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
+    NO_BUCKET,
+    call_options,
     cat_file_options,
     is_atomic,
     is_folder_marker,
     is_missing_bucket,
+    lacks_bucket,
     list_files,
     modified_us,
     remedy,
+    timeout_s,
+    with_time_limits,
 )
 from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.parallel import each
@@ -45,6 +52,12 @@ from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _DELETES = 16
 """Threads that delete objects."""
+
+_GET_TIMES, _LIST_TIMES = 3, 30
+"""How much longer a call may take that reads an object of any size, and one that lists all."""
+
+_SLOWEST_BYTES_PER_S = 2**20
+"""A call that moves a known number of bytes may take that much longer."""
 
 CREATE_LIMIT_BYTES = 32 * 2**20
 """The largest body of a creation; no adapter splits it into several requests."""
@@ -68,7 +81,9 @@ class FsspecStore:
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         self.url = url.rstrip("/")
         self.options = StorageOptions(options)
+        self._timeout_s = timeout_s(self.options)
         self._built: tuple[int, Any, str] | None = None
+        self._has_bucket = False
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.url!r})"
@@ -90,7 +105,8 @@ class FsspecStore:
 
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
-            return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))
+            limit = call_options(type(fs), _GET_TIMES * self._timeout_s)
+            return cast(bytes, fs.cat_file(path, **limit, **cat_file_options(type(fs))))
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:
         if size is not None:
@@ -101,9 +117,8 @@ class FsspecStore:
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from `start` to before `end`; raises as `get` does."""
         with self._asked("read", key) as (fs, path):
-            return cast(
-                bytes, fs.cat_file(path, start=start, end=end, **cat_file_options(type(fs)))
-            )
+            options = {**self._limit(fs, end - start), **cat_file_options(type(fs))}
+            return cast(bytes, fs.cat_file(path, start=start, end=end, **options))
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.replace(key, data)
@@ -117,11 +132,11 @@ class FsspecStore:
             )
         with self._asked("create", key) as (fs, path):
             # botocore accepts only bytes
-            fs.pipe_file(path, bytes(data), mode="create")
+            fs.pipe_file(path, bytes(data), mode="create", **self._limit(fs, len(data)))
 
     def replace(self, key: str, data: bytes | memoryview) -> None:
         with self._asked("write", key) as (fs, path):
-            fs.pipe_file(path, bytes(data))
+            fs.pipe_file(path, bytes(data), **self._limit(fs, len(data)))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         infos: Sequence[ObjectInfo] = ()
@@ -129,7 +144,7 @@ class FsspecStore:
             fs.invalidate_cache()
             files = {
                 prefix + info["name"].removeprefix(path).lstrip("/"): info
-                for info in list_files(fs, path)
+                for info in list_files(fs, path, _LIST_TIMES * self._timeout_s)
             }
             infos = [
                 ObjectInfo(key=key, size=int(info["size"]), modified_us=modified_us(info))
@@ -145,7 +160,7 @@ class FsspecStore:
         names: set[str] = set()
         with suppress(NotFoundError), self._asked("list", prefix) as (fs, path):
             fs.invalidate_cache()
-            for info in fs.ls(path, detail=True):
+            for info in fs.ls(path, detail=True, **self._limit(fs)):
                 name = info["name"].removeprefix(path).strip("/")
                 is_folder = info["type"] == "directory"
                 if not is_folder_marker(name):
@@ -154,7 +169,7 @@ class FsspecStore:
 
     def delete(self, key: str) -> None:
         with suppress(NotFoundError), self._asked("delete", key) as (fs, path):
-            fs.rm_file(path)
+            fs.rm_file(path, **self._limit(fs))
 
     def delete_all(self, keys: Sequence[str]) -> None:
         for _ in each(self.delete, keys, self, at_once=_DELETES):
@@ -179,12 +194,23 @@ class FsspecStore:
                 raise AlreadyExistsError(
                     "the name is taken", key=key, store=self.url
                 ) from safe_cause(error, self.options)
-            may_miss = verb not in {"create", "write"} and not is_missing_bucket(error)
-            if isinstance(error, FileNotFoundError) and may_miss:
-                raise NotFoundError("no such object", key=key, store=self.url) from safe_cause(
-                    error, self.options
-                )
-            self._failed(verb, key, error)
+            if not isinstance(error, FileNotFoundError):
+                self._failed(verb, key, error)
+            # A write misses nothing but its bucket.
+            if verb in {"create", "write"} or is_missing_bucket(error) or self._lacks(fs, path):
+                self._failed(verb, key, error, advice=NO_BUCKET)
+            raise NotFoundError("no such object", key=key, store=self.url) from safe_cause(
+                error, self.options
+            )
+
+    def _limit(self, fs: Any, size: int = 0) -> dict[str, object]:
+        """Return the arguments that end a call in time; it moves `size` bytes."""
+        return call_options(type(fs), self._timeout_s + size / _SLOWEST_BYTES_PER_S)
+
+    def _lacks(self, fs: Any, path: str) -> bool:
+        """True if the bucket is missing; asked until it has been seen."""
+        self._has_bucket = self._has_bucket or not lacks_bucket(fs, path, self._timeout_s)
+        return not self._has_bucket
 
     def _at(self, key: str) -> tuple[Any, str]:
         """Return this process's file system and the path of `key` in it."""
@@ -193,7 +219,8 @@ class FsspecStore:
             try:
                 fs_class = get_filesystem_class(protocol)
                 # The caller's options override those in the URL.
-                options = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
+                given = {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
+                options = with_time_limits(fs_class, given)
                 fs = fs_class(**options, skip_instance_cache=True, use_listings_cache=False)
                 root = fs_class._strip_protocol(self.url)  # noqa: SLF001 - as fsspec itself does
             except Exception as error:  # noqa: BLE001 - adapters raise their clients' own errors
@@ -202,10 +229,15 @@ class FsspecStore:
         _, fs, root = self._built
         return fs, f"{root}/{key}".rstrip("/")
 
-    def _failed(self, verb: str, key: str, error: Exception) -> NoReturn:
+    def _failed(
+        self, verb: str, key: str, error: Exception, *, advice: str | None = None
+    ) -> NoReturn:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         raise StorageError(
-            f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
+            f"cannot {verb} an object: {advice or remedy(error)}",
+            key=key,
+            store=self.url,
+            reason=reason,
         ) from safe_cause(error, self.options)
 
 
