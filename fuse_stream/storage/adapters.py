@@ -108,7 +108,7 @@ def with_time_limits(fs_class: type, options: Mapping[str, object]) -> dict[str,
         limits["config_kwargs"] = {
             "connect_timeout": connect_s,
             "read_timeout": silent_s,
-            "retries": {"total_max_attempts": 2},
+            "retries": {"total_max_attempts": 3},
         }
     elif "gcsfs" in packages:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=silent_s)

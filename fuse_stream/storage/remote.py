@@ -53,8 +53,8 @@ from fuse_stream.storage.wrappers import ReadOnlyStore
 _DELETES = 16
 """Threads that delete objects."""
 
-_GET_TIMES, _LIST_TIMES = 3, 30
-"""How much longer a call may take that reads an object of any size, and one that lists all."""
+_LIST_TIMES = 30
+"""How much longer a call may take that lists everything."""
 
 _SLOWEST_BYTES_PER_S = 2**20
 """A call that moves a known number of bytes may take that much longer."""
@@ -105,8 +105,8 @@ class FsspecStore:
 
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
-            limit = call_options(type(fs), _GET_TIMES * self._timeout_s)
-            return cast(bytes, fs.cat_file(path, **limit, **cat_file_options(type(fs))))
+            options = {**self._limit(fs), **cat_file_options(type(fs))}
+            return cast(bytes, fs.cat_file(path, **options))
 
     def open_input(self, key: str, size: int | None = None) -> BinaryIO:
         if size is not None:
