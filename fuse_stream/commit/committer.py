@@ -31,8 +31,8 @@ from fuse_stream.commit.plan import (
     may_be_gone,
     next_snapshot,
 )
-from fuse_stream.commit.publish import is_late, pause, publish
-from fuse_stream.commit.rollup import must_roll_up, prepare_rollups
+from fuse_stream.commit.publish import is_late, publish
+from fuse_stream.commit.rollup import apply_to, is_due, must_roll_up, prepare_rollups
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -51,8 +51,11 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
 
-ATTEMPTS = 200
+ATTEMPTS = 500
 """The most slots that other writers may win in a row."""
+YIELDED_SLOTS = 2
+"""After a commit that lost slots, the next one lets others win up to as many: without that, a
+writer that has just won is ahead of those that have lost, and some wait very long."""
 MAX_SECONDS = 300.0
 """The limit for all attempts together, from the first put of a slot."""
 
@@ -96,6 +99,8 @@ class Committer:
         self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
         self._rollups: tuple[int, tuple[Rollup, ...]] | None = None
+        self._yield_s = 0.0
+        """The longest pause before the next commit."""
         self._judged_last: Batch | None = None
         self._were_empty = False
         """True if all batches before `_judged_last` were judged here, and had no rows."""
@@ -193,17 +198,17 @@ class Committer:
                 candidate = self._candidate(head, intent, staged, snapshot_id)
             check(head.snapshot, head.sha256, candidate)
             if first_put_s is None:
-                first_put_s = self._clock.monotonic_s()
+                first_put_s = self._yield()
             sent_s = self._clock.monotonic_s()
             stored = publish(self.metadata, candidate, head, grace_us=self.grace_us)
             if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
+                self._note_rivals(first_put_s, attempt)
                 self._remember(stored)
                 _warn_of_missing_batches(head.snapshot, batch, were_empty=self._were_empty)
                 self._were_empty = False
                 return Outcome(stored=stored, verdict=verdict, attempts=attempt)
             if stored is None and is_late(self._clock, sent_s, self.grace_us):
                 _check_may_repeat(intent, candidate)
-            self._rollups = None
             if not replan:
                 raise ConflictError(
                     "another writer committed first; read the table and decide again, or pass "
@@ -212,7 +217,7 @@ class Committer:
                 )
             if self._clock.monotonic_s() - first_put_s > MAX_SECONDS:
                 break
-            pause(self._clock, attempt)
+            # No pause: the store is well, and the longer a writer waits, the more slots it loses.
             head = self._head = self.metadata.load_head(self.branch_id, stored or head)
             verdict, head = self._judged(batch, head)
         raise ConflictError(
@@ -220,6 +225,16 @@ class Committer:
             attempts=attempt,
             branch=self.branch_id,
         )
+
+    def _yield(self) -> float:
+        """Let the others commit first if the last commit beat some; return the time after it."""
+        self._clock.sleep(self._yield_s * self._clock.jitter())
+        return self._clock.monotonic_s()
+
+    def _note_rivals(self, first_put_s: float, attempts: int) -> None:
+        """Remember how long a commit took for each slot, if it lost one."""
+        took_s = self._clock.monotonic_s() - first_put_s
+        self._yield_s = YIELDED_SLOTS * took_s / attempts if attempts > 1 else 0.0
 
     def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
         """Return the verdict on `batch`, and a head that is confirmed if a put will follow."""
@@ -308,6 +323,8 @@ class Committer:
         check_clock(self._clock.now_us(), self._store_clock.now_us())
 
     def _find_rollups(self, head: Stored) -> tuple[Rollup, ...]:
+        if self._rollups and not apply_to(head.snapshot, self._rollups[1]):
+            self._rollups = None  # another writer has merged the same
         if not self._rollups and must_roll_up(head.snapshot):
             self._prepare_rollups(head)
         if not self._rollups or self._rollups[0] != head.snapshot.epoch:
@@ -321,7 +338,7 @@ class Committer:
         if snapshot.version % HINT_EVERY == 0:
             store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
         # An optimizer's next commit adds no segment to roll up.
-        if snapshot.data_change or snapshot.sides:
+        if (snapshot.data_change or snapshot.sides) and is_due(snapshot):
             self._prepare_rollups(stored)
 
     def _prepare_rollups(self, head: Stored) -> None:
