@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from fuse_stream.storage.probe import probe
 from fuse_stream.storage.remote import FsspecStore
 from fuse_stream.testing.clock import ManualClock
 from tests.kit.rivals import RIVALS, check_one_creates_each
-from tests.kit.servers import Place, serve_without_locks
+from tests.kit.servers import Place, free_port, serve_without_locks
 from tests.storage.contract import StoreContract
 
 pytestmark = pytest.mark.long
@@ -95,6 +97,23 @@ def test_a_bucket_that_is_not_there_is_an_error_that_says_so(place: Place) -> No
         store.put("_b/x", b"1")
     with pytest.raises(StorageError, match=r"(?i)bucket|container"):
         store.get("_b/x")
+
+
+def test_an_endpoint_that_nobody_serves_is_an_error_within_seconds(place: Place) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    options = {
+        name: re.sub(r"http://127\.0\.0\.1:\d+", nowhere, value)
+        if isinstance(value, str)
+        else value
+        for name, value in place.options.items()
+    }
+    store = open_store(f"{place.url}/t", storage_options={**options, "fuse_timeout_s": 6})
+    began_s = time.monotonic()
+    for act in (lambda: store.get("_b/x"), lambda: store.put_if_absent("_b/x", b"1")):
+        with pytest.raises(StorageError, match=r"cannot be reached.*endpoint.*storage_options"):
+            act()
+
+    assert time.monotonic() - began_s < 2 * (6 + 2)
 
 
 @pytest.mark.parametrize("kind", ["s3", "azure"])  # Google's checks no key
