@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -79,12 +79,10 @@ class Lines(dict[str, list[Line]]):
 
 def opened(url: str, options: dict[str, object]) -> fuse.Table:
     """Open a table; again if the client takes too long to start on a busy machine."""
-    for _ in range(5):
-        try:
+    for _ in range(4):
+        with suppress(StorageError):
             return fuse.Table.open(url, storage_options=options)
-        except StorageError as error:
-            late = error
-    raise late
+    return fuse.Table.open(url, storage_options=options)
 
 
 CASES = [
