@@ -35,6 +35,7 @@ from benchmarks import (
     changes,
     clustering,
     compaction,
+    contention,
     events,
     history,
     memory,
@@ -191,6 +192,7 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             _session(), flights, work, shapes=sizes.compactions, runs=sizes.runs
         ),
         "commits": lambda: api.commits(flights, work, count=sizes.api_commits),
+        "contention": lambda: contention.contention(commits=sizes.commits),
         "first-use": lambda: api.first_use(work, runs=min(sizes.runs, 3)),
         "metadata": lambda: metadata.plans(flights, work, blocks=sizes.blocks, runs=sizes.runs),
         "changes": lambda: [

@@ -276,7 +276,9 @@ class Contents:
         if size is None or self._deep:
             # A listing may lack an object that exists: only a `get` decides.
             wrong = self._evidence.load(
-                key, lambda data: flaw_of_block(data, block, schema) if self._deep else None
+                key,
+                lambda data: flaw_of_block(data, block, schema) if self._deep else None,
+                size=size,
             )
             return Fault(FindingKind.DAMAGED, wrong) if isinstance(wrong, str) else wrong
         return None

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
 from fuse_stream.format.one_line import one_line
-from fuse_stream.storage.base import Store, find_object
+from fuse_stream.storage.base import Store, find_object, get_large
 from fuse_stream.storage.parallel import each
 
 T = TypeVar("T")
@@ -134,13 +134,19 @@ class Evidence:
         wrong = "no branch, tag, clone or consumer can have such a name"
         self.note(key, wrong, "nothing: every verb ignores it; delete this object")
 
-    def load(self, key: str, read: Callable[[bytes], T]) -> T | Fault:
-        """Return the result of `read` for an object's bytes, or the fault that prevents it."""
+    def load(self, key: str, read: Callable[[bytes], T], *, size: int | None = None) -> T | Fault:
+        """Return the result of `read` for an object's bytes, or the fault that prevents it.
+
+        `size` is that of the object, if it is known; a large one needs it.
+        """
         answer = self._ahead.pop(key, None)
         try:
             if isinstance(answer, FuseError):
                 raise answer
-            data = self.store.get(key) if answer is None else answer
+            if answer is not None:
+                data = answer
+            else:
+                data = self.store.get(key) if size is None else get_large(self.store, key, size)
         except NotFoundError:
             return Fault(FindingKind.MISSING, "it is not there")
         except StorageError as error:

@@ -2,12 +2,10 @@
 
 Rules:
 - A batch is judged by the ledger of the head that the put builds on, and of no other.
-- All attempts on one slot send identical bytes. After any exception the slot itself is read to
-  learn what happened; the type of the error decides nothing, and an unknown outcome deletes
-  nothing.
-- A put that took long counts only while its chunk has no floor marker: the slot may have been
-  taken, superseded and freed in the meantime. The commit may also have landed before that. Only a
-  ledger entry proves it, so without a batch nothing that changes rows is committed again.
+- What became of the put of a slot, `commit/publish` finds out.
+- A slot may have been taken, superseded and freed before a slow put of it arrived. The commit may
+  also have landed before that. Only a ledger entry proves it, so without a batch nothing that
+  changes rows is committed again.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fuse_stream.clock import StoreClock
 from fuse_stream.commit.create import MAX_SKEW_US, check_clock, probe_store
@@ -33,7 +31,8 @@ from fuse_stream.commit.plan import (
     may_be_gone,
     next_snapshot,
 )
-from fuse_stream.commit.rollup import must_roll_up, prepare_rollups
+from fuse_stream.commit.publish import is_late, publish
+from fuse_stream.commit.rollup import apply_to, is_due, must_roll_up, prepare_rollups
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -41,11 +40,9 @@ from fuse_stream.errors import (
     InvalidInputError,
     NotFoundError,
     StreamIdentityError,
-    UnsupportedFormatError,
 )
 from fuse_stream.format.batch_sums import BatchSums
-from fuse_stream.format.codec import decode_snapshot, encode_snapshot
-from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.format.layout import MAIN
 from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.hints import store_hint
@@ -54,15 +51,13 @@ from fuse_stream.objects.refs import load_branch
 from fuse_stream.objects.slots import HINT_EVERY, Metadata, Stored
 from fuse_stream.objects.source_offsets import store_if_long
 
-ATTEMPTS = 200
+ATTEMPTS = 500
 """The most slots that other writers may win in a row."""
-SLOT_ATTEMPTS = 8
-"""The most puts of one slot that fail without creating it."""
+YIELDED_SLOTS = 2
+"""After a commit that lost slots, the next one lets others win up to as many: without that, a
+writer that has just won is ahead of those that have lost, and some wait very long."""
 MAX_SECONDS = 300.0
 """The limit for all attempts together, from the first put of a slot."""
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +99,8 @@ class Committer:
         self._store_clock = StoreClock(self._clock)
         self._head: Stored | None = None
         self._rollups: tuple[int, tuple[Rollup, ...]] | None = None
+        self._yield_s = 0.0
+        """The longest pause before the next commit."""
         self._judged_last: Batch | None = None
         self._were_empty = False
         """True if all batches before `_judged_last` were judged here, and had no rows."""
@@ -201,17 +198,17 @@ class Committer:
                 candidate = self._candidate(head, intent, staged, snapshot_id)
             check(head.snapshot, head.sha256, candidate)
             if first_put_s is None:
-                first_put_s = self._clock.monotonic_s()
+                first_put_s = self._yield()
             sent_s = self._clock.monotonic_s()
-            stored = self._publish(candidate, head)
+            stored = publish(self.metadata, candidate, head, grace_us=self.grace_us)
             if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
+                self._note_rivals(first_put_s, attempt)
                 self._remember(stored)
                 _warn_of_missing_batches(head.snapshot, batch, were_empty=self._were_empty)
                 self._were_empty = False
                 return Outcome(stored=stored, verdict=verdict, attempts=attempt)
-            if stored is None and self._is_late(sent_s):
+            if stored is None and is_late(self._clock, sent_s, self.grace_us):
                 _check_may_repeat(intent, candidate)
-            self._rollups = None
             if not replan:
                 raise ConflictError(
                     "another writer committed first; read the table and decide again, or pass "
@@ -220,7 +217,7 @@ class Committer:
                 )
             if self._clock.monotonic_s() - first_put_s > MAX_SECONDS:
                 break
-            self._pause(attempt)
+            # No pause: the store is well, and the longer a writer waits, the more slots it loses.
             head = self._head = self.metadata.load_head(self.branch_id, stored or head)
             verdict, head = self._judged(batch, head)
         raise ConflictError(
@@ -228,6 +225,16 @@ class Committer:
             attempts=attempt,
             branch=self.branch_id,
         )
+
+    def _yield(self) -> float:
+        """Let the others commit first if the last commit beat some; return the time after it."""
+        self._clock.sleep(self._yield_s * self._clock.jitter())
+        return self._clock.monotonic_s()
+
+    def _note_rivals(self, first_put_s: float, attempts: int) -> None:
+        """Remember how long a commit took for each slot, if it lost one."""
+        took_s = self._clock.monotonic_s() - first_put_s
+        self._yield_s = YIELDED_SLOTS * took_s / attempts if attempts > 1 else 0.0
 
     def _begin(self, batch: Batch | None, examined: Examined | None) -> Examined:
         """Return the verdict on `batch`, and a head that is confirmed if a put will follow."""
@@ -316,83 +323,13 @@ class Committer:
         check_clock(self._clock.now_us(), self._store_clock.now_us())
 
     def _find_rollups(self, head: Stored) -> tuple[Rollup, ...]:
+        if self._rollups and not apply_to(head.snapshot, self._rollups[1]):
+            self._rollups = None  # another writer has merged the same
         if not self._rollups and must_roll_up(head.snapshot):
             self._prepare_rollups(head)
         if not self._rollups or self._rollups[0] != head.snapshot.epoch:
             return ()  # prepared in an older epoch: vacuum may have deleted them
         return self._rollups[1]
-
-    def _publish(self, candidate: Snapshot, head: Stored) -> Stored | None:
-        """Put `candidate`; return what its slot then holds, None if the slot was freed."""
-        key = slot_key(candidate.branch_id, candidate.version)
-        data = encode_snapshot(candidate)
-        # A slot never changes: after unreadable bytes no commit would be possible any more.
-        mine = decode_snapshot(data)
-        failure: Exception | None = None
-        sent_s = self._clock.monotonic_s()
-        for attempt in range(1, SLOT_ATTEMPTS + 1):
-            try:
-                self.metadata.store.put_if_absent(key, data)
-            except Exception as error:  # noqa: BLE001 - no error proves whether the bytes landed
-                failure = error
-                found = self._retry(lambda: self._find_slot(candidate), candidate, failure)
-            else:
-                found = self.metadata.remember(data, mine)
-            if found is not None and found.snapshot.snapshot_id != candidate.snapshot_id:
-                # Perhaps no head any more, but neither it nor a later one was there at that time.
-                return dataclasses.replace(found, read_s=head.read_s)
-            # The slot may have been taken, superseded and freed before the put arrived.
-            is_doubtful = found is None or self._is_late(head.read_s)
-            if is_doubtful and self._retry(lambda: self._is_freed(candidate), candidate, failure):
-                return None
-            if found is not None:
-                return dataclasses.replace(found, read_s=sent_s)
-            self._pause(attempt)
-        raise CommitStateUnknownError(
-            "the store keeps failing to create the snapshot, which does not exist yet: repair the "
-            f"store ({failure}), look at the table's log, and deliver the batch again",
-            version=candidate.version,
-            attempts=SLOT_ATTEMPTS,
-        ) from failure
-
-    def _find_slot(self, candidate: Snapshot) -> Stored | None:
-        try:
-            return self.metadata.reload(candidate.branch_id, candidate.version)
-        except NotFoundError:
-            return None
-
-    def _is_late(self, since_s: float) -> bool:
-        """True if since then a slot may have been taken, superseded and freed."""
-        took_s = self._clock.monotonic_s() - since_s
-        return took_s * 1_000_000 > self.grace_us / 4
-
-    def _is_freed(self, candidate: Snapshot) -> bool:
-        return self.metadata.has_expired(candidate.branch_id, candidate.version)
-
-    def _retry(self, ask: Callable[[], T], candidate: Snapshot, failure: Exception | None) -> T:
-        """Return the answer of `ask`, which is retried.
-
-        Raises:
-            CommitStateUnknownError: no answer. The snapshot was sent, so a storage error alone
-                would mislead.
-        """
-        unread: FuseError | None = None
-        for attempt in range(1, SLOT_ATTEMPTS + 1):
-            try:
-                return ask()
-            except UnsupportedFormatError:
-                raise  # the slot holds a newer release's snapshot: this one did not land
-            except FuseError as error:
-                unread = error
-                self._pause(attempt)
-        raise CommitStateUnknownError(
-            "the store failed after the snapshot was sent, and the slot cannot be read: the commit "
-            "may have landed. Look at the table's log before trying again; with an app_id and a "
-            "batch_id a second delivery is safe",
-            version=candidate.version,
-            put_failed=None if failure is None else str(failure),
-            get_failed=str(unread),
-        ) from (failure or unread)
 
     def _remember(self, stored: Stored) -> None:
         self._head = stored
@@ -401,7 +338,7 @@ class Committer:
         if snapshot.version % HINT_EVERY == 0:
             store_hint(self.metadata.store, snapshot.branch_id, snapshot.version)
         # An optimizer's next commit adds no segment to roll up.
-        if snapshot.data_change or snapshot.sides:
+        if (snapshot.data_change or snapshot.sides) and is_due(snapshot):
             self._prepare_rollups(stored)
 
     def _prepare_rollups(self, head: Stored) -> None:
@@ -412,10 +349,6 @@ class Committer:
             _log.warning("segments were not rolled up: %s", error)
             return
         self._rollups = (head.snapshot.epoch, rollups) if rollups else None
-
-    def _pause(self, attempt: int) -> None:
-        longest = min(LAST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
-        self._clock.sleep(longest * self._clock.jitter())
 
 
 def _check_rows(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import accumulate, groupby
 
-from fuse_stream.commit.plan import Ref, Rollup
+from fuse_stream.commit.plan import Ref, Rollup, fold
 from fuse_stream.commit.stage import stage_segment
 from fuse_stream.format.deletions import MAX_DELETION_FILE_BYTES, DeletionFile
 from fuse_stream.format.records import DeletionFileRef, SegmentRef, Snapshot
@@ -20,8 +20,30 @@ FAN_IN = 16
 """How many neighbours of one level are merged."""
 MAX_BLOCKS = 1000
 """The most blocks in a merged segment. A merged deletion file has at most its limit of bytes."""
+TRIED_EVERY = 4
+"""With so many neighbours more, a merge is tried again: several writers would all do the same."""
 FORCED_AT = 64
 """With this many neighbours of one level, the next commit merges some before its put."""
+
+
+def is_due(head: Snapshot) -> bool:
+    """True if the writer of `head` should prepare a merge for its next commit."""
+    counts = (
+        sum(1 for _ in run)
+        for held in row_lists(head)
+        for refs in (held.segments, held.deletion_files)
+        for _, run in groupby(refs, key=lambda ref: ref.level)
+    )
+    return any(count >= FAN_IN and (count - FAN_IN) % TRIED_EVERY == 0 for count in counts)
+
+
+def apply_to(head: Snapshot, rollups: tuple[Rollup, ...]) -> bool:
+    """True if one of the roll-ups replaces something of `head`."""
+    return any(
+        fold(refs, rollups) != refs
+        for held in row_lists(head)
+        for refs in (held.segments, held.deletion_files)
+    )
 
 
 def choose_rollup(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:

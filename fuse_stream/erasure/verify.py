@@ -50,7 +50,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.format.one_line import one_line
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.storage.base import ObjectInfo, Store
+from fuse_stream.storage.base import ObjectInfo, Store, get_large
 
 LEFTOVER, OTHER = "unfinished write", "object of nobody"
 
@@ -156,7 +156,7 @@ def _list_all(store: Store) -> Iterator[tuple[str, ObjectInfo]]:
 def _read(store: Store, inspector: Inspector, kind: str, info: ObjectInfo) -> Inspected | None:
     """Return what one object holds; None if it was deleted since it was listed."""
     try:
-        data = store.get(info.key)
+        data = get_large(store, info.key, info.size) if kind == BLOCK else store.get(info.key)
     except NotFoundError:
         return None
     except StorageError as error:

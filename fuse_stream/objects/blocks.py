@@ -18,7 +18,7 @@ from fuse_stream.format.positions import without_hidden
 from fuse_stream.format.properties import BlockTarget
 from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, get_large
 from fuse_stream.storage.parallel import Puts
 
 MAX_WHOLE_BYTES = 2 * 1024 * 1024
@@ -89,7 +89,10 @@ def open_block(
     with _missing_reported(store, block):
         if not is_small(block) and not whole:
             return store.open_input(key, block.file_size if at_first_read else None)
-        data = store.get_up_to(key, block.file_size)
+        if is_small(block):
+            data = store.get_up_to(key, block.file_size)
+        else:
+            data = get_large(store, key, block.file_size)
     if sha256_hex(data) != block.sha256:  # checksums cover the pages, not the footer
         raise CorruptObjectError(
             "a block differs from the hash in its record; fuse-stream fsck shows what is lost",

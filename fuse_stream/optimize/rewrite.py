@@ -31,7 +31,7 @@ from fuse_stream.format.records import Block
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import is_small, load_block, sort_rows
 from fuse_stream.optimize.fingerprint import CHUNK_ROWS, Fingerprint, fingerprint
-from fuse_stream.storage.base import Store
+from fuse_stream.storage.base import Store, get_large
 from fuse_stream.storage.parallel import each
 
 _READERS = 2
@@ -138,7 +138,7 @@ class Rewriter:
             yield from each(load, list(run), self.store, at_once=threads if are_small else 1)
 
     def _stored_fingerprint(self, block: Block) -> Fingerprint:
-        data = self.store.get(block_key(block.id))
+        data = get_large(self.store, block_key(block.id), block.file_size)
         if sha256_hex(data) != block.sha256:
             raise CorruptObjectError(
                 "a block that was just written does not come back as it was sent; nothing was "

@@ -1,4 +1,4 @@
-"""The differences between fsspec's adapters: atomic creation, options, listings, errors.
+"""The differences between fsspec's adapters: atomic creation, options, listings, time, errors.
 
 From the sources of s3fs 2026.9, gcsfs 2026.10 and adlfs 2026.8.
 """
@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 
-from fuse_stream.errors import StorageError
+from fuse_stream.errors import InvalidInputError, StorageError
+from fuse_stream.on_demand import OnDemand
 from fuse_stream.storage.secrets import causes
+
+if TYPE_CHECKING:
+    import aiohttp
+else:
+    aiohttp = OnDemand("aiohttp")
 
 ATOMIC_PACKAGES = frozenset({"s3fs", "gcsfs", "adlfs"})
 """Their `pipe_file(mode="create")` is one conditional request."""
+
+NO_BUCKET = "there is no such bucket; create it or correct the path"
 
 ATOMIC_ATTRIBUTE = "fuse_atomic_create"
 """Another file system class sets this to True if its `pipe_file(mode="create")` is atomic."""
@@ -25,11 +33,31 @@ ATOMIC_ATTRIBUTE = "fuse_atomic_create"
 HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "az": "abfss", "abfs": "abfss"}
 """Spark's names of the file systems that have another name in fsspec."""
 
+TIMEOUT_OPTION = "fuse_timeout_s"
+"""The storage option that is not fsspec's: the seconds of a call that sends one small request."""
+
+TIMEOUT_S = 20.0
+"""Its default. The adapters' own limits add up to minutes for a call (Azure's to five)."""
+
+_CONNECT_S = 5.0
+
 _MARKER_ENDINGS = ("/", "_$folder$")
 """The endings of folder markers, which web consoles and Hadoop write; the second is an old one."""
 
 # The fields in which s3fs, adlfs, gcsfs and others return the time of the last write.
 _TIME_NAMES = ("LastModified", "last_modified", "mtime", "modified", "created")
+_UNREACHABLE = frozenset(
+    {
+        "ClientConnectionError",
+        "ConnectionError",
+        "HTTPClientError",
+        "ServiceRequestError",
+        "ServiceResponseError",
+        "TimeoutError",
+    }
+)
+"""Classes of aiohttp, Python, botocore and Azure; a subclass of one says that nobody answers."""
+
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 
 
@@ -47,15 +75,86 @@ def cat_file_options(fs_class: type) -> dict[str, object]:
     return {"max_concurrency": 1} if "s3fs" in _packages(fs_class) else {}
 
 
-def list_files(fs: AbstractFileSystem, path: str) -> list[dict[str, Any]]:
-    """Return fsspec's record of every file below `path`.
+def timeout_s(options: Mapping[str, object]) -> float:
+    """Return the seconds that a call with one small request may take.
+
+    Raises:
+        InvalidInputError: the storage option is no number above 0.
+    """
+    given = options.get(TIMEOUT_OPTION, TIMEOUT_S)
+    try:
+        seconds = float(str(given))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidInputError(
+            f"{TIMEOUT_OPTION} in storage_options is a number of seconds above 0", value=given
+        )
+    return seconds
+
+
+def with_time_limits(fs_class: type, options: Mapping[str, object]) -> dict[str, object]:
+    """Return fsspec's options: those of `options`, and limits of each request where it has none.
+
+    A server that is silent once has half of a call's time, so there is time to ask it again.
+    """
+    silent_s = timeout_s(options) / 2
+    connect_s = min(_CONNECT_S, silent_s)
+    given = {name: value for name, value in options.items() if name != TIMEOUT_OPTION}
+    packages = _packages(fs_class)
+    limits: dict[str, object] = {}
+    if "s3fs" in packages:
+        # s3fs itself tries five times, and waits less than two seconds between them.
+        limits["config_kwargs"] = {
+            "connect_timeout": connect_s,
+            "read_timeout": silent_s,
+            "retries": {"total_max_attempts": 3},
+        }
+    elif "gcsfs" in packages:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=silent_s)
+        limits["session_kwargs"] = {"timeout": timeout}
+    elif "adlfs" in packages:
+        limits = {"connection_timeout": connect_s, "read_timeout": silent_s}
+    for name, limit in limits.items():
+        own = given.get(name)
+        if isinstance(limit, dict) and isinstance(own, Mapping):
+            given[name] = {**limit, **own}
+        else:
+            given.setdefault(name, limit)
+    return given
+
+
+def call_options(fs_class: type, limit_s: float) -> dict[str, object]:
+    """Return the arguments with which a call of the adapter ends within `limit_s`."""
+    return {"timeout": limit_s} if _packages(fs_class) & ATOMIC_PACKAGES else {}
+
+
+def lacks_bucket(fs: AbstractFileSystem, path: str, limit_s: float) -> bool:
+    """True if the bucket of `path` is missing and the "not found" of its objects does not say so.
+
+    Asks only Google's store, whose adapter drops the server's explanation.
+    """
+    if "gcsfs" not in _packages(type(fs)):
+        return False
+    bucket = path.partition("/")[0]
+    try:
+        fs.call("GET", "b/{}/o", bucket, maxResults=1, **call_options(type(fs), limit_s))
+    except FileNotFoundError:
+        return True
+    except Exception:  # noqa: BLE001 - no right to list: not known
+        return False
+    return False
+
+
+def list_files(fs: AbstractFileSystem, path: str, limit_s: float) -> list[dict[str, Any]]:
+    """Return fsspec's record of every file below `path`, within `limit_s`.
 
     Raises:
         FileNotFoundError: there is no such folder; some adapters return an empty list instead.
     """
     find = getattr(type(fs), "_find", type(fs).find)
     if find not in {AbstractFileSystem.find, AsyncFileSystem._find}:  # noqa: SLF001 - its public twin is made per instance
-        found = fs.find(path, detail=True).values()
+        found = fs.find(path, detail=True, **call_options(type(fs), limit_s)).values()
         return [info for info in found if info["type"] == "file"]
     return list(_walk(fs, path))
 
@@ -103,13 +202,16 @@ def is_missing_bucket(error: BaseException) -> bool:
 def remedy(error: BaseException) -> str:
     """Return the advice for the user about a failed call."""
     if is_missing_bucket(error):
-        return "there is no such bucket; create it or correct the path"
+        return NO_BUCKET
     # Azure's client raises one class for all answers, with the status of HTTP.
     is_denied = getattr(error, "status_code", None) in {401, 403}
     if is_denied or isinstance(error, PermissionError) or "Forbidden" in str(error):
         return "access denied; check the credentials in storage_options and their rights"
-    if isinstance(error, TimeoutError | ConnectionError):
-        return "the store cannot be reached; check the network and the endpoint, then try again"
+    if any(_UNREACHABLE & {each.__name__ for each in type(step).__mro__} for step in causes(error)):
+        return (
+            "the store cannot be reached or does not answer; check the network and the endpoint, "
+            f"then try again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
+        )
     return "see the reason; if the fault is temporary, try again"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from fuse_stream.errors import CorruptObjectError, NotFoundError
+from fuse_stream.errors import CorruptObjectError, FuseError, NotFoundError, StorageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Store(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """Return the object under `key`.
+        """Return the object under `key`, which is small; see `get_large`.
 
         Raises:
             NotFoundError: the store answered that there is no such object. An unclear failure is
@@ -164,6 +164,24 @@ def find_object(store: Store, key: str) -> bytes | None:
         return store.get(key)
     except NotFoundError:
         return None
+
+
+def get_large(store: Store, key: str, size: int) -> bytes:
+    """Return the object under `key`, of `size` bytes; errors of `Store.get_up_to`.
+
+    A remote store gives it the time that so many bytes take on a slow network.
+    """
+    with store.open_input(key, size) as file:
+        try:
+            data = file.read(size + 1)
+        except FuseError:
+            raise
+        except OSError as error:  # of a local file
+            raise StorageError(
+                "cannot read an object: see the reason", key=key, store=store.url, reason=str(error)
+            ) from error
+    check_size(len(data), size, key, store.url)
+    return data
 
 
 def find_modified_us(store: Store, prefix: str, key: str) -> int | None:

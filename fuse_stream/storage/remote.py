@@ -3,6 +3,8 @@
 - A creation is `pipe_file(mode="create")` of a small body, which is one conditional request. From
   50 MiB on, s3fs and gcsfs send several requests, and some servers then ignore the condition.
 - Each process builds its own file system object: connections do not survive a fork.
+- Each call of s3fs, gcsfs and adlfs has a time limit, after which it is cancelled: what it sent may
+  still arrive.
 - No listing is cached, not even by fsspec: s3fs would answer `get` from a cached listing.
 - Errors of fsspec are translated here. They hold paths and, over http, signatures: see `redact`.
 """
@@ -31,13 +33,18 @@ from fuse_stream.errors import (
 from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
+    NO_BUCKET,
+    call_options,
     cat_file_options,
     is_atomic,
     is_folder_marker,
     is_missing_bucket,
+    lacks_bucket,
     list_files,
     modified_us,
     remedy,
+    timeout_s,
+    with_time_limits,
 )
 from fuse_stream.storage.base import ObjectInfo, Store, check_size
 from fuse_stream.storage.parallel import each
@@ -47,6 +54,12 @@ from fuse_stream.storage.wrappers import ReadOnlyStore
 
 _DELETES = 16
 """Threads that delete objects."""
+
+_LIST_TIMES = 30
+"""How much longer a call may take that lists everything."""
+
+_SLOWEST_BYTES_PER_S = 2**20
+"""A call that moves a known number of bytes may take that much longer."""
 
 CREATE_LIMIT_BYTES = 32 * 2**20
 """The largest body of a creation; no adapter splits it into several requests."""
@@ -70,7 +83,9 @@ class FsspecStore:
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         self.url = url.rstrip("/")
         self.options = StorageOptions(options)
+        self._timeout_s = timeout_s(self.options)
         self._built: tuple[int, Any, str] | None = None
+        self._has_bucket = False
 
     def __repr__(self) -> str:
         return f"FsspecStore({self.url!r})"
@@ -96,7 +111,8 @@ class FsspecStore:
 
     def get(self, key: str) -> bytes:
         with self._asked("read", key) as (fs, path):
-            return cast(bytes, fs.cat_file(path, **cat_file_options(type(fs))))
+            options = {**self._limit(fs), **cat_file_options(type(fs))}
+            return cast(bytes, fs.cat_file(path, **options))
 
     def get_up_to(self, key: str, most_bytes: int | None) -> bytes:
         data = self.get(key)  # asking for the size first would be a request more
@@ -112,9 +128,8 @@ class FsspecStore:
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from `start` to before `end`; raises as `get` does."""
         with self._asked("read", key) as (fs, path):
-            return cast(
-                bytes, fs.cat_file(path, start=start, end=end, **cat_file_options(type(fs)))
-            )
+            options = {**self._limit(fs, end - start), **cat_file_options(type(fs))}
+            return cast(bytes, fs.cat_file(path, start=start, end=end, **options))
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self.replace(key, data)
@@ -128,11 +143,11 @@ class FsspecStore:
             )
         with self._asked("create", key) as (fs, path):
             # botocore accepts only bytes
-            fs.pipe_file(path, bytes(data), mode="create")
+            fs.pipe_file(path, bytes(data), mode="create", **self._limit(fs, len(data)))
 
     def replace(self, key: str, data: bytes | memoryview) -> None:
         with self._asked("write", key) as (fs, path):
-            fs.pipe_file(path, bytes(data))
+            fs.pipe_file(path, bytes(data), **self._limit(fs, len(data)))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         infos: Sequence[ObjectInfo] = ()
@@ -140,7 +155,7 @@ class FsspecStore:
             fs.invalidate_cache()
             files = {
                 prefix + info["name"].removeprefix(path).lstrip("/"): info
-                for info in list_files(fs, path)
+                for info in list_files(fs, path, _LIST_TIMES * self._timeout_s)
             }
             infos = [
                 ObjectInfo(key=key, size=int(info["size"]), modified_us=modified_us(info))
@@ -156,7 +171,7 @@ class FsspecStore:
         names: set[str] = set()
         with suppress(NotFoundError), self._asked("list", prefix) as (fs, path):
             fs.invalidate_cache()
-            for info in fs.ls(path, detail=True):
+            for info in fs.ls(path, detail=True, **self._limit(fs)):
                 name = info["name"].removeprefix(path).strip("/")
                 is_folder = info["type"] == "directory"
                 if not is_folder_marker(name):
@@ -165,7 +180,7 @@ class FsspecStore:
 
     def delete(self, key: str) -> None:
         with suppress(NotFoundError), self._asked("delete", key) as (fs, path):
-            fs.rm_file(path)
+            fs.rm_file(path, **self._limit(fs))
 
     def delete_all(self, keys: Sequence[str]) -> None:
         for _ in each(self.delete, keys, self, at_once=_DELETES):
@@ -187,17 +202,28 @@ class FsspecStore:
         return _Asked(partial(self._at, key), partial(self._translated, verb, key))
 
     def _translated(self, verb: str, key: str, error: Exception) -> FuseError:
-        found: FuseError | None = None
+        found: FuseError
         if isinstance(error, FileExistsError) and verb == "create":
             found = AlreadyExistsError("the name is taken", key=key, store=self.url)
-        elif isinstance(error, FileNotFoundError):
-            may_miss = verb not in {"create", "write"} and not is_missing_bucket(error)
-            if may_miss:
-                found = NotFoundError("no such object", key=key, store=self.url)
-        if found is None:
+        elif not isinstance(error, FileNotFoundError):
             return self._failed(verb, key, error)
+        # A write misses nothing but its bucket.
+        elif verb in {"create", "write"} or is_missing_bucket(error) or self._lacks_bucket(key):
+            return self._failed(verb, key, error, advice=NO_BUCKET)
+        else:
+            found = NotFoundError("no such object", key=key, store=self.url)
         found.__cause__ = safe_cause(error, self.options)
         return found
+
+    def _limit(self, fs: Any, size: int = 0) -> dict[str, object]:
+        """Return the arguments that end a call in time; it moves `size` bytes."""
+        return call_options(type(fs), self._timeout_s + size / _SLOWEST_BYTES_PER_S)
+
+    def _lacks_bucket(self, key: str) -> bool:
+        """True if the bucket is missing; asked until it has been seen."""
+        fs, path = self._at(key)
+        self._has_bucket = self._has_bucket or not lacks_bucket(fs, path, self._timeout_s)
+        return not self._has_bucket
 
     def _at(self, key: str) -> tuple[Any, str]:
         """Return this process's file system and the path of `key` in it."""
@@ -219,12 +245,18 @@ class FsspecStore:
 
     def _arguments(self, fs_class: Any) -> dict[str, object]:
         # The caller's options override those in the URL.
-        return {**fs_class._get_kwargs_from_urls(self.url), **self.options}  # noqa: SLF001 - as fsspec itself does
+        given = fs_class._get_kwargs_from_urls(self.url)  # noqa: SLF001 - as fsspec itself does
+        return with_time_limits(fs_class, {**given, **self.options})
 
-    def _failed(self, verb: str, key: str, error: Exception) -> StorageError:
+    def _failed(
+        self, verb: str, key: str, error: Exception, *, advice: str | None = None
+    ) -> StorageError:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         failed = StorageError(
-            f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
+            f"cannot {verb} an object: {advice or remedy(error)}",
+            key=key,
+            store=self.url,
+            reason=reason,
         )
         failed.__cause__ = safe_cause(error, self.options)
         return failed

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from fuse_stream.errors import InvalidInputError
 
 _PUBLIC_OPTIONS = frozenset(
-    {"account_name", "endpoint_url", "project", "region", "region_name", "addressing_style"}
+    {
+        "account_name",
+        "addressing_style",
+        "endpoint_url",
+        "fuse_timeout_s",
+        "project",
+        "region",
+        "region_name",
+    }
 )
 _MASK = "***"
 _SHORTEST_SECRET = 4

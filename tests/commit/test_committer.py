@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fuse_stream.commit.committer import ATTEMPTS, SLOT_ATTEMPTS, Examined, Outcome
+from fuse_stream.commit.committer import ATTEMPTS, Examined, Outcome
 from fuse_stream.commit.ledger import Batch, Verdict, judge, offsets_of
 from fuse_stream.commit.plan import Intent
+from fuse_stream.commit.publish import DOUBT_SECONDS, SLOT_ATTEMPTS
 from fuse_stream.commit.stage import stage_rows
 from fuse_stream.errors import (
     ClockSkewError,
@@ -182,6 +183,36 @@ def test_a_slot_that_cannot_be_read_leaves_the_outcome_open(
     assert "the network is gone" in str(caught.value)
     assert [verb for verb, _ in blind.calls] == ["get"] * SLOT_ATTEMPTS
     assert opened(store).head().version == (1 if lands else 0)
+
+
+@pytest.mark.parametrize("slow", ["put_if_absent", "get"])
+def test_a_store_that_hangs_is_asked_for_a_limited_time(
+    create: Create, store: MemoryStore, slow: str
+) -> None:
+    create()
+    clock = ManualClock(seed=9)
+    call_s = 20.0
+
+    def hang(_put: Callable[[], None]) -> None:
+        hanging.append("put")
+        clock.advance(call_s)
+        raise StorageError("no answer")
+
+    class Hanging(SlotStore):
+        def get(self, key: str) -> bytes:
+            if hanging and slow == "get":
+                clock.advance(call_s)
+                raise StorageError("no answer")
+            return super().get(key)
+
+    hanging: list[str] = []
+    table = opened(Hanging(store, hang), clock)
+    began_s = clock.monotonic_s()
+    with pytest.raises(CommitStateUnknownError):
+        table.append(ROWS)
+
+    assert DOUBT_SECONDS < clock.monotonic_s() - began_s <= DOUBT_SECONDS + 2 * call_s + 5
+    assert opened(store).head().version == 0
 
 
 def test_an_unknown_outcome_deletes_nothing(create: Create, store: MemoryStore) -> None:

@@ -26,6 +26,9 @@ AZURE_KEY = (  # of every Azurite: documented, and no secret
 )
 _PATIENCE_S = 60
 
+# Else gcsfs asks Google, not the server, of what type the bucket is; it looks once, when imported.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -40,32 +43,81 @@ class Place:
 def serve(kind: str, folder: Path) -> Iterator[Place]:
     """Run a server that keeps its objects in `folder`, and make a bucket there.
 
-    Skips the test if the server is not installed.
+    Skips the test if the server is not installed; on CI it fails.
     """
-    program = SERVERS[kind].program
-    if not program.exists():
-        pytest.skip(f"no server for {kind}: make test-all fetches it, or says why it cannot")
-    with _STARTS[kind](str(program), folder) as place:
+    with _STARTS[kind](_program(kind), folder) as place:
         fsspec.url_to_fs(place.url, **place.options)[0].mkdir(BUCKET)
         yield place
 
 
 @contextmanager
-def _s3(program: str, folder: Path) -> Iterator[Place]:
-    key, secret, port = f"test{secrets.token_hex(6)}", secrets.token_hex(16), free_port()
-    (folder / "root").mkdir(parents=True)
-    (folder / "meta").mkdir()
-    command = [program, "--quiet", "--keep-alive", "--health", "/healthz"]
-    command += ["--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(folder / "meta")]
-    endpoint = f"http://127.0.0.1:{port}"
-    with _running(
-        [*command, str(folder / "root")],
-        {"ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret},
-        f"{endpoint}/healthz",
-        folder,
+def serve_without_locks(folder: Path) -> Iterator[tuple[Place, Place]]:
+    """Run two servers of S3 on one folder that create objects without a lock: they lose a race.
+
+    Skips the test if the server is not installed; on CI it fails.
+    """
+    program, keys, unlocked = _program("s3"), _S3Keys.new(), ("--disable-object-lock-file",)
+    with (
+        _versitygw(program, folder, keys, unlocked) as one,
+        _versitygw(program, folder, keys, unlocked) as other,
     ):
-        options = {"key": key, "secret": secret, "endpoint_url": endpoint}
-        yield Place(url=f"s3://{BUCKET}", options=options)
+        fsspec.url_to_fs(one.url, **one.options)[0].mkdir(BUCKET)
+        yield one, other
+
+
+def _program(kind: str) -> str:
+    program = SERVERS[kind].program
+    if program.exists():
+        return str(program)
+    message = f"no server for {kind}: run python -m scripts.fetch_servers, or see why it cannot"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _S3Keys:
+    key: str
+    secret: str
+
+    @classmethod
+    def new(cls) -> _S3Keys:
+        return cls(key=f"test{secrets.token_hex(6)}", secret=secrets.token_hex(16))
+
+
+def _s3(program: str, folder: Path) -> AbstractContextManager[Place]:
+    return _versitygw(program, folder, _S3Keys.new())
+
+
+@contextmanager
+def _versitygw(
+    program: str, folder: Path, keys: _S3Keys, options: tuple[str, ...] = ()
+) -> Iterator[Place]:
+    port = free_port()
+    (folder / "root").mkdir(parents=True, exist_ok=True)
+    (folder / "meta").mkdir(exist_ok=True)
+    command = [program, "--quiet", "--keep-alive", "--health", "/healthz"]
+    command += ["--port", f"127.0.0.1:{port}", "posix", *options]
+    command += ["--sidecar", str(folder / "meta"), str(folder / "root")]
+    endpoint = f"http://127.0.0.1:{port}"
+    environment = {"ROOT_ACCESS_KEY": keys.key, "ROOT_SECRET_KEY": keys.secret}
+    with _running(command, environment, f"{endpoint}/healthz", folder):
+        yield Place(url=f"s3://{BUCKET}", options=_s3_options(keys, endpoint))
+
+
+@contextmanager
+def _s3rver(program: str, folder: Path) -> Iterator[Place]:
+    port = free_port()
+    folder.mkdir(parents=True)
+    command = [program, "--directory", str(folder), "--address", "127.0.0.1", "--port", str(port)]
+    endpoint = f"http://127.0.0.1:{port}"
+    with _running([*command, "--silent", "--no-vhost-buckets"], {}, endpoint, folder):
+        keys = _S3Keys(key="S3RVER", secret="S3RVER")  # the only ones it knows
+        yield Place(url=f"s3://{BUCKET}", options=_s3_options(keys, endpoint))
+
+
+def _s3_options(keys: _S3Keys, endpoint: str) -> Mapping[str, object]:
+    return {"key": keys.key, "secret": keys.secret, "endpoint_url": endpoint}
 
 
 @contextmanager
@@ -84,9 +136,23 @@ def _azure(program: str, folder: Path) -> Iterator[Place]:
         yield Place(url=f"az://{BUCKET}", options=options)
 
 
+@contextmanager
+def _gcs(program: str, folder: Path) -> Iterator[Place]:
+    port = free_port()
+    folder.mkdir(parents=True)
+    command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+    command += ["-backend", "memory", "-log-level", "error"]
+    endpoint = f"http://127.0.0.1:{port}"
+    with _running(command, {}, f"{endpoint}/storage/v1/b", folder):
+        options = {"endpoint_url": endpoint, "token": "anon", "project": "test"}
+        yield Place(url=f"gs://{BUCKET}", options=options)
+
+
 _STARTS: Mapping[str, Callable[[str, Path], AbstractContextManager[Place]]] = {
     "s3": _s3,
     "azure": _azure,
+    "gcs": _gcs,
+    "unconditional": _s3rver,
 }
 
 
@@ -95,7 +161,7 @@ def _running(
     command: list[str], environment: Mapping[str, str], answers: str, folder: Path
 ) -> Iterator[None]:
     """Run a program until the end of the block; begin when it answers to HTTP at all."""
-    log = folder / "server.log"
+    log = folder / f"{Path(command[0]).name}-{secrets.token_hex(4)}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

@@ -28,7 +28,7 @@ from fuse_stream.errors import (
 )
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import STAGED_PREFIX, LocalStore
-from tests.kit.rivals import check_one_creates_each
+from tests.kit.rivals import RIVALS, check_one_creates_each
 from tests.storage.contract import StoreContract
 
 ROOT_FOLDER = "some table"
@@ -65,7 +65,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def test_of_several_processes_one_creates_each_object(tmp_path: Path) -> None:
-    check_one_creates_each(partial(LocalStore, tmp_path), start_method="fork")
+    opens = [partial(LocalStore, tmp_path)] * RIVALS
+    check_one_creates_each(opens, start_method="fork", keys=100)
 
 
 def test_a_reader_never_sees_a_part_of_an_object(store: LocalStore) -> None:

@@ -34,7 +34,7 @@ class Places(dict[str, Place]):
         return self[kind]
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
     """A bucket on a server of each kind."""
     return places[request.param]

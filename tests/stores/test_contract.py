@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from functools import partial
+import re
+import time
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import StorageError
+import fuse_stream as fuse
+from fuse_stream.errors import StorageError, UnsupportedStorageError
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import open_store
 from fuse_stream.storage.probe import probe
 from fuse_stream.storage.remote import FsspecStore
 from fuse_stream.testing.clock import ManualClock
-from tests.kit.rivals import check_one_creates_each
-from tests.kit.servers import Place
+from tests.kit.rivals import RIVALS, check_one_creates_each
+from tests.kit.servers import Place, free_port, serve_without_locks
 from tests.storage.contract import StoreContract
 
 pytestmark = pytest.mark.long
+
+SCHEMA = pa.schema([("k", pa.int64())])
 
 
 class TestServer(StoreContract):
@@ -43,8 +50,14 @@ class TestServer(StoreContract):
 
 def _reached(store: Store) -> tuple[Any, str]:
     assert isinstance(store, FsspecStore)
-    fs, root = fsspec.url_to_fs(store.url, **store.options, skip_instance_cache=True)
-    return fs, root.rstrip("/")
+    place = store.url.rpartition("/")[0].rpartition("/")[0]
+    fs = _file_system(place, frozenset(store.options.items()))
+    return fs, str(fs._strip_protocol(store.url))  # noqa: SLF001 - as fsspec itself does
+
+
+@cache
+def _file_system(url: str, options: frozenset[tuple[str, object]]) -> Any:
+    return fsspec.url_to_fs(url, **dict(options), use_listings_cache=False)[0]
 
 
 def test_a_server_passes_the_probe(place: Place, url: str) -> None:
@@ -55,8 +68,26 @@ def test_a_server_passes_the_probe(place: Place, url: str) -> None:
 
 
 def test_of_several_processes_one_creates_each_object(place: Place, url: str) -> None:
-    open_one = partial(open_store, url, storage_options=place.options)
-    check_one_creates_each(open_one, start_method="spawn")
+    opens = [partial(open_store, url, storage_options=place.options)] * RIVALS
+    check_one_creates_each(opens, start_method="spawn", keys=500)
+
+
+def test_the_race_sees_servers_that_do_not_lock(tmp_path: Path) -> None:
+    with serve_without_locks(tmp_path) as places:
+        opens = [
+            partial(open_store, f"{place.url}/t", storage_options=place.options)
+            for place in [*places, *places]
+        ]
+        with pytest.raises(AssertionError, match="several winners"):
+            check_one_creates_each(opens, start_method="spawn", keys=100)
+
+
+def test_a_server_that_ignores_the_condition_is_refused(places: dict[str, Place]) -> None:
+    place = places["unconditional"]
+    with pytest.raises(UnsupportedStorageError, match="second writer create an object"):
+        fuse.Table.create(f"{place.url}/t", SCHEMA, storage_options=place.options).append(
+            pa.table({"k": [1]})
+        )
 
 
 def test_a_bucket_that_is_not_there_is_an_error_that_says_so(place: Place) -> None:
@@ -68,9 +99,30 @@ def test_a_bucket_that_is_not_there_is_an_error_that_says_so(place: Place) -> No
         store.get("_b/x")
 
 
-def test_a_wrong_key_is_an_error_that_says_so_and_shows_no_secret(place: Place, url: str) -> None:
+def test_an_endpoint_that_nobody_serves_is_an_error_within_seconds(place: Place) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    options = {
+        name: re.sub(r"http://127\.0\.0\.1:\d+", nowhere, value)
+        if isinstance(value, str)
+        else value
+        for name, value in place.options.items()
+    }
+    store = open_store(f"{place.url}/t", storage_options={**options, "fuse_timeout_s": 6})
+    began_s = time.monotonic()
+    for act in (lambda: store.get("_b/x"), lambda: store.put_if_absent("_b/x", b"1")):
+        with pytest.raises(StorageError, match=r"cannot be reached.*endpoint.*storage_options"):
+            act()
+
+    assert time.monotonic() - began_s < 2 * (6 + 2)
+
+
+@pytest.mark.parametrize("kind", ["s3", "azure"])  # Google's checks no key
+def test_a_wrong_key_is_an_error_that_says_so_and_shows_no_secret(
+    places: dict[str, Place], kind: str
+) -> None:
+    place = places[kind]
     wrong = {name: _spoiled(name, value) for name, value in place.options.items()}
-    store = open_store(url, storage_options=wrong)
+    store = open_store(f"{place.url}/t", storage_options=wrong)
     with pytest.raises(StorageError, match="access denied") as failed:
         store.get("_b/x")
     text = str(failed.value)
