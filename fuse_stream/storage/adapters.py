@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -31,6 +32,42 @@ _MARKER_ENDINGS = ("/", "_$folder$")
 # The fields in which s3fs, adlfs, gcsfs and others return the time of the last write.
 _TIME_NAMES = ("LastModified", "last_modified", "mtime", "modified", "created")
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+_BAD_CREDENTIALS = (
+    # S3
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",  # versitygw
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "Unable to locate credentials",
+    "NoCredentials",
+    # Azure
+    "Server failed to authenticate the request",
+    "NoAuthenticationInformation",
+    "unable to connect to account",
+    # Google
+    "invalid_grant",
+    "Invalid Credentials",
+    "Anonymous caller",
+)
+_UNREACHABLE = (
+    "Could not connect to the endpoint",
+    "Cannot connect to host",
+    "Name or service not known",
+)
+
+
+class Fault(StrEnum):
+    """What is wrong when a call fails, as advice for the user."""
+
+    BUCKET = "there is no such bucket; create it or correct the path"
+    CREDENTIALS = (
+        "access denied, for the credentials are missing, wrong or expired; check those in "
+        "storage_options and in the provider's environment"
+    )
+    RIGHTS = "access denied; check the credentials in storage_options and their rights"
+    NETWORK = "the store cannot be reached; check the network and the endpoint, then try again"
+    OTHER = "see the reason; if the fault is temporary, try again"
 
 
 def is_atomic(fs_class: type) -> bool:
@@ -100,17 +137,26 @@ def is_missing_bucket(error: BaseException) -> bool:
     return any(sign in f"{step} {step!r}" for step in causes(error) for sign in _MISSING_BUCKET)
 
 
-def remedy(error: BaseException) -> str:
-    """Return the advice for the user about a failed call."""
+def fault(error: BaseException) -> Fault:
+    """Return what is wrong when a call has failed with an error."""
     if is_missing_bucket(error):
-        return "there is no such bucket; create it or correct the path"
+        return Fault.BUCKET
+    texts = [f"{step} {step!r}" for step in causes(error)]
+    if any(sign in text for text in texts for sign in _BAD_CREDENTIALS):
+        return Fault.CREDENTIALS
     # Azure's client raises one class for all answers, with the status of HTTP.
     is_denied = getattr(error, "status_code", None) in {401, 403}
     if is_denied or isinstance(error, PermissionError) or "Forbidden" in str(error):
-        return "access denied; check the credentials in storage_options and their rights"
-    if isinstance(error, TimeoutError | ConnectionError):
-        return "the store cannot be reached; check the network and the endpoint, then try again"
-    return "see the reason; if the fault is temporary, try again"
+        return Fault.RIGHTS
+    is_unreachable = any(sign in text for text in texts for sign in _UNREACHABLE)
+    if is_unreachable or isinstance(error, TimeoutError | ConnectionError):
+        return Fault.NETWORK
+    return Fault.OTHER
+
+
+def fault_in(error: StorageError) -> Fault:
+    """Return the fault that the error of a store names, also after it was pickled."""
+    return next((each for each in Fault if error.message.endswith(each)), Fault.OTHER)
 
 
 def _packages(fs_class: type) -> set[str]:

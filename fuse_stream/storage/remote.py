@@ -30,12 +30,12 @@ from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
     cat_file_options,
+    fault,
     is_atomic,
     is_folder_marker,
     is_missing_bucket,
     list_files,
     modified_us,
-    remedy,
 )
 from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.parallel import each
@@ -205,7 +205,7 @@ class FsspecStore:
     def _failed(self, verb: str, key: str, error: Exception) -> NoReturn:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         raise StorageError(
-            f"cannot {verb} an object: {remedy(error)}", key=key, store=self.url, reason=reason
+            f"cannot {verb} an object: {fault(error)}", key=key, store=self.url, reason=reason
         ) from safe_cause(error, self.options)
 
 

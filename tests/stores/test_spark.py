@@ -171,8 +171,8 @@ def test_statements_that_write(spark: SparkSession, table: fuse.Table, lake: str
     spark.sql(f"UPDATE {lake}.t SET v = upper(v) WHERE k % 2 = 1")
     spark.sql(f"DELETE FROM {lake}.t WHERE length(v) = 1 AND v = 'x'")
     spark.sql(
-        f"MERGE INTO {lake}.t t USING (VALUES (1, 'one'), (30, 'more')) s(k, v) ON t.k = s.k "
-        "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+        f"MERGE INTO {lake}.t t USING (SELECT * FROM VALUES (1, 'one'), (30, 'more') AS new(k, v)) s "
+        "ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
     )
     assert shown(spark.table(f"{lake}.t")) == [
         (1, "one"),
