@@ -68,13 +68,13 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     """Check what Spark and a table need, and say what to do.
 
     It checks Java, the packages, the workers' Python and the installed formats; with PATH also the
-    store and the table there: it creates two objects in the store and deletes them, unless
+    store and the table there: it creates objects in the store and deletes them, unless
     --no-write is given, and says which. On S3, Azure and Google Cloud Storage it also checks the
     store's package, the credentials, each right that is needed, and whether Spark has a file system
     of its own for the store. The exit code is 1 if there is a problem.
 
     \b
-    Examples:
+    Example:
       fuse-stream doctor /lake/flights
       fuse-stream doctor s3://lake/flights --storage-option endpoint_url=http://localhost:9000
     """  # noqa: D301 - click's mark for lines to keep

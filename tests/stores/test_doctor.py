@@ -11,10 +11,12 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import fuse_stream as fuse
 from fuse_stream.cli.doctor import check_place
 from fuse_stream.cli.findings import Finding, Status
+from fuse_stream.cli.main import main
 from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.table.location import TableLocation
 from scripts.fetch_servers import SERVERS
@@ -90,6 +92,21 @@ def test_a_server_that_cannot_be_reached_is_named(places: dict[str, Place]) -> N
     nobody = {**places["s3"].options, "endpoint_url": "http://127.0.0.1:9"}
     found = examined(f"{places['s3'].url}/t", nobody)
     assert list(problems(found)) == ["network"]
+
+
+def test_the_command_takes_the_options_of_the_store_and_exits_with_1(
+    place: Place, url: str
+) -> None:
+    given = [f"--storage-option={name}={value}" for name, value in place.options.items()]
+    done = CliRunner().invoke(main, ["doctor", url, "--json", "--no-write", *given])
+    checks = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert checks["may list"]["status"] == "ok"
+    assert checks["Spark's reader"]["status"] == "warning"
+    nowhere = url.replace(BUCKET, "fuse-nowhere")
+    done = CliRunner().invoke(main, ["doctor", nowhere, "--json", *given])
+    assert done.exit_code == 1
+    checks = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert checks["bucket"]["status"] == "problem"
 
 
 # ---- rights

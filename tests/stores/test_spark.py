@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ import fuse_stream as fuse
 from fuse_stream.format.layout import block_key
 from fuse_stream.spark.jvm import file_systems
 from tests.kit.servers import Place
+from tests.spark import streams
 from tests.spark.conftest import spark as spark_of_tests
 
 pytestmark = pytest.mark.long
@@ -101,6 +103,35 @@ def test_a_pipeline_of_a_sink_a_source_and_a_follower(
     ]
 
 
+def test_a_rewind_forks_a_checkpoint_on_the_store(
+    spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """Spark writes the checkpoint to a disk here, and it is copied: Spark has no file system."""
+    streams.deliver(tmp_path, range(4))
+    fs, root = fsspec.url_to_fs(url, **options, skip_instance_cache=True)
+    sink = fuse.fuse_sink(f"{url}/t", app_id="app", storage_options=options)
+    source = streams.read_stream(spark, tmp_path).dropDuplicates(["id"])
+    run(source.selectExpr("id + 1000 AS id", "key"), sink, tmp_path / "old")
+    fs.put(f"{tmp_path}/old", f"{root}/old", recursive=True)
+
+    done = fuse.rewind(
+        f"{url}/t",
+        app_id="app",
+        after_batch=1,
+        checkpoints={f"{url}/old": f"{url}/new"},
+        storage_options=options,
+    )
+    assert len(done.forks) == 1
+    for path in fs.find(f"{root}/new"):
+        copy = tmp_path / "new" / path.removeprefix(f"{root}/new/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(fs.cat_file(path))
+    run(source, sink, tmp_path / "new")
+    kept, ids = streams.ids_delivered(2), streams.ids_delivered(4)
+    rows = fuse.Table.open(f"{url}/t", storage_options=options).to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [*ids[len(kept) :], *(each + 1000 for each in kept)]
+
+
 def test_a_snapshot_is_read_by_its_version_columns_and_predicate(
     spark: SparkSession, table: fuse.Table, options: dict[str, object]
 ) -> None:
@@ -170,9 +201,10 @@ def test_statements_that_write(spark: SparkSession, table: fuse.Table, lake: str
     spark.sql(f"INSERT INTO {lake}.t VALUES (20, 'new')")
     spark.sql(f"UPDATE {lake}.t SET v = upper(v) WHERE k % 2 = 1")
     spark.sql(f"DELETE FROM {lake}.t WHERE length(v) = 1 AND v = 'x'")
+    source = "(SELECT * FROM VALUES (1, 'one'), (30, 'more') AS new(k, v)) s"
     spark.sql(
-        f"MERGE INTO {lake}.t t USING (SELECT * FROM VALUES (1, 'one'), (30, 'more') AS new(k, v)) s "
-        "ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+        f"MERGE INTO {lake}.t t USING {source} ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
     )
     assert shown(spark.table(f"{lake}.t")) == [
         (1, "one"),
