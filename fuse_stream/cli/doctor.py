@@ -119,8 +119,8 @@ def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterat
     except FuseError as error:
         yield _failed("store", error)
         return
-    if service is not None:
-        access = Access(store, service, clock, write=write)
+    access = None if service is None else Access(store, service, clock, write=write)
+    if access is not None:
         yield from access.findings()
         if not access.is_open:
             return
@@ -130,7 +130,7 @@ def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterat
     elif table_finding.remedy and isinstance(store, LocalStore):
         # Trying would make folders where nobody asked for any.
         yield _check_folder(store)
-    elif service is not None and not access.may_probe:
+    elif access is not None and not access.may_probe:
         found = "whether it creates an object exactly once was not tried: that takes all rights"
         yield warning("store", found, "allow what is refused, and call again")
     else:

@@ -92,3 +92,4 @@ def test_a_statement_that_rewrites_blocks_leaves_no_staged_file(told: dict[str, 
 
 def test_settings_of_hadoop_that_are_wrong_are_an_error_that_says_so(told: dict[str, Any]) -> None:
     assert "give Spark the store's file system" in told["wrong settings"]
+    assert "AccessDenied" in told["wrong settings"]  # Hadoop's reason
