@@ -128,18 +128,15 @@ def read(
 
 
 def read_rows(
-    spark: SparkSession, table: Table, snapshot: Snapshot, selection: Selection
+    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, selection: Selection
 ) -> DataFrame:
     """Return the rows of a snapshot that a selection names; it has no predicate for the rows.
 
     Raises:
-        UnsupportedStorageError: Spark's own file system for this store cannot be set up.
+        UnsupportedStorageError: Spark has no file system for this store.
     """
-    names = selection.schema.names()
-    if find_reader_problem(spark, table.location) is not None:
-        return _read_by_python(spark, table, snapshot, selection.read).select(*map(quoted, names))
-    rows = _read(spark, table.metadata, snapshot, selection, with_places=False)
-    return _named(spark, rows, names)
+    rows = _read(spark, metadata, snapshot, selection, with_places=False)
+    return _named(spark, rows, selection.schema.names())
 
 
 def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
@@ -154,33 +151,26 @@ def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> D
     selection = Selection(schema=snapshot.schema, read=snapshot.schema)
     _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
     if find_reader_problem(spark, table.location) is not None:
-        places = PlaceColumns(block=FILE, row=ROW)
-        return _read_by_python(spark, table, snapshot, snapshot.schema, places)
+        return _read_by_python(spark, table, snapshot)
     rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
     return _named(spark, rows, (*selection.schema.names(), FILE, ROW))
 
 
-def _read_by_python(
-    spark: SparkSession,
-    table: Table,
-    snapshot: Snapshot,
-    schema: Schema,
-    places: PlaceColumns | None = None,
-) -> DataFrame:
-    """Return the rows of a snapshot, by Python workers."""
+def _read_by_python(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
+    """Return the rows of a snapshot and their places, by Python workers."""
     work = shown_work(
         table.metadata,
         snapshot,
         [block.id for block in iter_blocks(table.metadata, snapshot)],
-        schema,
-        places=places,
+        snapshot.schema,
+        places=PlaceColumns(block=FILE, row=ROW),
         name_of=lambda block_id: block_key(block_id).rpartition("/")[2],
     )
-    fields = [StructField(each.name, each.dataType) for each in spark_schema(schema).fields]
-    if places is not None:
-        fields += [StructField(places.block, StringType()), StructField(places.row, LongType())]
+    columns = spark_schema(snapshot.schema).fields
+    fields = StructType([StructField(each.name, each.dataType) for each in columns])
+    fields = fields.add(FILE, StringType()).add(ROW, LongType())
     register_tasks(spark)
-    reader = spark.read.format(NAME).schema(StructType(fields))
+    reader = spark.read.format(NAME).schema(fields)
     return reader.option(WORK, work.to_option()).load()
 
 

@@ -55,6 +55,28 @@ def test_an_owner_has_all_rights_and_nothing_is_left(place: Place, url: str) -> 
     assert objects(url, options) == []
 
 
+@pytest.mark.parametrize("kind", ["s3", "azure"])
+def test_the_environment_of_the_page_is_enough(
+    places: dict[str, Place], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = places[kind].options
+    given = {
+        "s3": {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_ENDPOINT_URL": "endpoint_url",
+        },
+        "azure": {"AZURE_STORAGE_CONNECTION_STRING": "connection_string"},
+    }
+    page = (ROOT / "docs" / "object-stores.md").read_text()
+    for variable, name in given[kind].items():
+        assert f"| `{variable}` | `{name}` |" in page
+        monkeypatch.setenv(variable, str(options[name]))
+    found = examined(f"{places[kind].url}/{tmp_path.name}", {})
+    assert problems(found) == {}
+    assert found["store"].status is Status.OK
+
+
 RIGHTS = ("create", "read", "list", "replace", "delete")
 
 

@@ -80,7 +80,7 @@ class SnapshotViews:
         schema = loaded.snapshot.schema
         rows = read_rows(
             self._spark,
-            loaded.table,
+            loaded.table.metadata,
             loaded.snapshot,
             Selection(schema=schema.visible, read=schema.visible),
         )

@@ -2,8 +2,8 @@
 
 Rules:
 - Of a snapshot that hides rows, queries by its name get a view. But a DataFrame that was made
-  before rows were hidden is planned again with this scan. Then Python workers read the blocks, as
-  they do where Spark's own reader cannot open the store.
+  before rows were hidden is planned again with this scan. Then Python workers read the blocks.
+- They also do where Spark's own reader cannot open the store, and there is no view there.
 - Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
 - Nothing is listed: Spark's index of files is filled from the segments.
 - Two scans are equal if they read the same blocks by the same plan. By the index alone, which
