@@ -114,7 +114,8 @@ class Access:
         self.is_open = False
         """True if the store can be reached and answers some request."""
         self.may_probe = False
-        """True if the caller has all rights that the probe of a store needs."""
+        """True if the caller has all rights that the probe of a store needs, or if only the probe
+        says why the store cannot be written."""
 
         self._store = store
         self._service = service
@@ -140,18 +141,19 @@ class Access:
         yield ok("credentials", "the store accepts them")
         for verb, error in self._refused.items():
             yield self._judged(verb, error, missing, created=created)
-        self.may_probe = created and not any(self._refused.values()) and missing is None
+        self.may_probe |= created and not any(self._refused.values()) and missing is None
 
     def _try_all(self) -> bool:
-        """Try each right; return whether an object could be created."""
+        """Try each right; return whether the object was created, or may have been."""
         store, key = self._store, self._key
         tried = self._refused
         created = False
         if self._write:
-            tried["create"] = _failure(lambda: store.put_if_absent(key, self._body))
-            created = tried["create"] is None
-            if isinstance(tried["create"], UnsupportedStorageError):
-                del tried["create"]  # the probe says why
+            error = _failure(lambda: store.put_if_absent(key, self._body))
+            self.may_probe = isinstance(error, UnsupportedStorageError)
+            if not self.may_probe:
+                tried["create"] = error
+                created = error is None or not _is_refused(error)  # a reply may be lost
         tried["read"] = _failure(lambda: store.get(key))
         tried["list"] = _failure(lambda: store.names(PROBE_PREFIX))
         if created:
@@ -171,6 +173,8 @@ class Access:
         if error is None:
             done = {"create": f"; wrote {where}", "delete": f"; deleted {where}"}.get(verb, "")
             return ok(check, f"{right}{done}")
+        if not _is_refused(error):
+            return problem(check, _reason(error), "see the reason, and call again")
         found = f"{right} is refused: {_reason(error)}"
         if verb == "list":
             found += "; without it a missing object is answered by 403 and not by 404"
@@ -191,6 +195,10 @@ def _failure(act: Callable[[], object]) -> FuseError | None:
     except FuseError as error:
         return error
     return None
+
+
+def _is_refused(error: FuseError) -> bool:
+    return isinstance(error, StorageError) and fault_in(error) is Fault.RIGHTS
 
 
 def _unreachable(fault: Fault | None, error: FuseError | None) -> Finding:

@@ -16,7 +16,7 @@ from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import NotFoundError, StorageError
 from fuse_stream.storage.adapters import Fault
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.wrappers import StoreWrapper
+from fuse_stream.storage.wrappers import ReadOnlyStore, StoreWrapper
 from fuse_stream.table.location import TableLocation
 from fuse_stream.testing.memory import MemoryStore
 
@@ -45,6 +45,14 @@ class RefusingStore(StoreWrapper):
 
     def _error(self) -> StorageError:
         return StorageError(f"cannot do it: {Fault.RIGHTS}", reason="PermissionError: no")
+
+
+class LosingStore(StoreWrapper):
+    """A store whose reply to a creation is lost."""
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> None:
+        self.store.put_if_absent(key, data)
+        raise StorageError(f"cannot create an object: {Fault.OTHER}", reason="the reply is lost")
 
 
 @pytest.fixture
@@ -103,6 +111,21 @@ def test_a_missing_object_that_is_answered_by_403_is_a_right_to_list(
     access, findings = tried(RefusingStore(store, hides_missing=True), s3)
     assert problems(findings) == ["may list"]
     assert not access.may_probe
+
+
+def test_an_object_whose_creation_is_not_known_is_deleted(store: MemoryStore, s3: Service) -> None:
+    access, findings = tried(LosingStore(store), s3)
+    assert problems(findings) == ["may create"]
+    assert not access.may_probe
+    assert list(store.list("")) == []
+
+
+def test_a_store_that_nobody_may_write_is_left_to_the_probe(
+    store: MemoryStore, s3: Service
+) -> None:
+    access, findings = tried(ReadOnlyStore(store), s3)
+    assert problems(findings) == []
+    assert access.may_probe
 
 
 def test_nothing_is_written_if_writing_is_not_to_be_tried(store: MemoryStore, s3: Service) -> None:

@@ -31,6 +31,10 @@ _names = (f"lake{number}" for number in itertools.count())
 
 Rows = list[tuple[object, ...]]
 
+SECRETS = {"key", "secret", "connection_string"}
+PICKLED = "gASV"
+"""How the base64 of a pickle begins, such as that of work for tasks, which has the options."""
+
 
 def rows(*pairs: tuple[int, str]) -> pa.Table:
     return pa.table([[k for k, _ in pairs], [v for _, v in pairs]], schema=SCHEMA)
@@ -183,6 +187,23 @@ def test_statements_that_read(spark: SparkSession, table: fuse.Table, lake: str)
     ) == [(2, "delete"), (10, "insert"), (11, "insert")]
     assert shown(spark.sql(f"SHOW TABLES IN {lake}"))[0][1] == "t"
     assert shown(spark.sql(f"SELECT count(*) FROM {lake}.t.history")) == [(4,)]
+
+
+def test_a_plan_shows_no_credentials(
+    spark: SparkSession, table: fuse.Table, lake: str, options: dict[str, object]
+) -> None:
+    frames = [
+        fuse.read(spark, table.location.path, storage_options=options),
+        fuse.read(spark, table.location.path, where="k > 1", storage_options=options),
+        spark.sql(f"SELECT * FROM {lake}.t"),
+        spark.sql(f"SELECT * FROM {lake}.t CHANGES FROM VERSION 1"),
+    ]
+    secrets = [str(value) for name, value in options.items() if name in SECRETS]
+    assert secrets
+    for frame in frames:
+        plan = str(frame._jdf.queryExecution().toString())  # noqa: SLF001 - pyspark has no public way
+        assert not [secret for secret in secrets if secret in plan]
+        assert PICKLED not in plan
 
 
 def test_a_query_reads_only_the_blocks_that_its_filter_needs(
