@@ -78,10 +78,10 @@ class Steps:
         )
         self.found["forks"] = len(done.forks)
         self.found["ids after the rewind"] = self._ids()
-        self.found["the old query"] = go(old, wrong=False)
         self.found["the new query"] = go(new, wrong=False)
         self.found["ids of the new query"] = self._ids()
         streams.deliver(self._folder, range(FILES - 1, FILES + 1))  # one of them was there
+        self.found["the old query"] = go(old, wrong=False)
         go(new, wrong=False)
         self.found["ids at last"] = self._ids()
 
@@ -96,7 +96,8 @@ class Steps:
     def follow(self) -> None:
         copy = f"{self._url}/copy"
         changes = fuse.read_stream(self._spark, self._table, **self._opening)
-        self.found["source of a stream"] = str(changes._jdf.queryExecution().analyzed())  # noqa: SLF001 - its plan
+        source = changes._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark has no public way
+        self.found["source of a stream"] = str(source.getClass().getSimpleName())
         sink = fuse.fuse_sink(copy, mode="replicate", app_id="copy", **self._opening)
         writer = changes.writeStream.foreachBatch(sink).trigger(availableNow=True)
         checkpoint = f"{self._s3a}/copy-checkpoint"
