@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -80,7 +81,10 @@ class Steps:
         self.found["ids after the rewind"] = self._ids()
         self.found["the new query"] = go(new, wrong=False)
         self.found["ids of the new query"] = self._ids()
-        streams.deliver(self._folder, range(FILES - 1, FILES + 1))  # one of them was there
+        streams.deliver(self._folder, range(FILES, FILES + 1))
+        again = list(range(2 * streams.ROWS))  # the ids of the batches that the fork keeps
+        doubled = pa.table({"id": again, "key": ["again"] * len(again)})
+        streams.deliver_table(self._folder, FILES + 1, doubled)
         self.found["the old query"] = go(old, wrong=False)
         go(new, wrong=False)
         self.found["ids at last"] = self._ids()

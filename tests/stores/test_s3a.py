@@ -65,7 +65,7 @@ def test_the_corrected_query_continues_from_the_fork_with_its_state(told: dict[s
     kept = [number + 1000 for number in ids(range(2))]
     assert told["the new query"] == ""
     assert told["ids of the new query"] == [*ids(range(2, FILES)), *kept]
-    # A file that comes again brings no row: the fork has the state of the batches before it.
+    # Ids that come again bring no row: the fork has the state of the batches before it.
     assert told["ids at last"] == [*ids(range(2, FILES + 1)), *kept]
 
 
