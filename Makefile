@@ -24,6 +24,9 @@ ORACLE := $(BIN)/python -m scripts.fetch_oracle &&
 # Servers of object stores; where they cannot be had, the tests that need one are skipped.
 SERVERS := $(BIN)/python -m scripts.fetch_servers &&
 
+# Spark's own file system for S3; likewise.
+S3A := $(BIN)/python -m scripts.fetch_s3a &&
+
 # Each of two workers has a session of Spark; tests/conftest.py says which tests share one.
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
@@ -51,10 +54,10 @@ test: $(READY) ## Checks and tests in minutes; ARGS="-k name" for some
 	@$(WITH_JAVA) $(ORACLE) $(PYTEST) -m "not long" $(ARGS)
 
 test-all: $(READY) ## The same, and what takes long by nature
-	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(PYTEST) -m "not night" $(ARGS)
+	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(S3A) $(PYTEST) -m "not night" $(ARGS)
 
 test-night: $(READY) ## The same with every case, in some hours
-	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(PYTEST) $(ARGS)
+	@$(WITH_JAVA) $(ORACLE) $(SERVERS) $(S3A) $(PYTEST) $(ARGS)
 
 check: $(READY) ## Lint, format and types; the tests do the same
 	$(BIN)/python -m ruff check

@@ -1,7 +1,8 @@
 """`doctor`: check what Spark and a table need, and say what to do about each problem.
 
 It must work on a broken installation: nothing here imports Spark, and no check needs another one.
-For a path it checks whether the store can be written, the table opens, and the clocks agree.
+For a path it checks whether the store can be written, the table opens, and the clocks agree; on an
+object store also each right of the caller, and whether Spark can read there itself.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from fuse_stream.cli.doctor_python import (
     check_workers,
     find_version,
 )
+from fuse_stream.cli.doctor_store import Access, check_package, check_reader, find_service
 from fuse_stream.cli.findings import (
     Finding,
+    Status,
     findings_note,
     findings_view,
     is_healthy,
@@ -42,7 +45,7 @@ from fuse_stream.cli.text import iso, plural
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.commit.create import MAX_SKEW_US
 from fuse_stream.errors import CorruptObjectError, FuseError, UnsupportedStorageError
-from fuse_stream.format.layout import block_key, probe_key
+from fuse_stream.format.layout import PROBE_PREFIX, block_key, probe_key
 from fuse_stream.format.records import FORMAT_VERSION
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
@@ -65,12 +68,15 @@ def doctor(path: str | None, no_write: bool, as_json: bool) -> int:
     """Check what Spark and a table need, and say what to do.
 
     It checks Java, the packages, the workers' Python and the installed formats; with PATH also the
-    store and the table there: it creates an object in the store and deletes it, unless --no-write
-    is given. The exit code is 1 if there is a problem.
+    store and the table there: it creates objects in the store and deletes them, unless
+    --no-write is given, and says which. On S3, Azure and Google Cloud Storage it also checks the
+    store's package, the credentials, each right that is needed, and whether Spark has a file system
+    of its own for the store. The exit code is 1 if there is a problem.
 
     \b
     Example:
       fuse-stream doctor /lake/flights
+      fuse-stream doctor s3://lake/flights --storage-option endpoint_url=http://localhost:9000
     """  # noqa: D301 - click's mark for lines to keep
     if path is None and opening().get("origins"):
         raise click.UsageError("--origin is for a clone: give its PATH")
@@ -90,27 +96,43 @@ def examine(path: str | None, *, write: bool) -> Iterator[Finding]:
     yield check_java(os.environ)
     yield from check_packages()
     yield from check_spark_home(os.environ, find_version("pyspark"))
-    yield from check_workers(os.environ)
+    service = None if path is None else find_service(path)
+    yield from check_workers(os.environ, *(() if service is None else (service.package,)))
     yield from check_plugins(os.environ)
     if path is not None:
         location = TableLocation.of(path, **opening())
         yield from check_place(location, SYSTEM_CLOCK, write=write)
+        if service is not None:
+            yield check_reader(service, path, os.environ)
 
 
 def check_place(location: TableLocation, clock: Clock, *, write: bool) -> Iterator[Finding]:
     """Yield the findings of a location: of its table, its store and, with `write`, of a write."""
+    service = find_service(location.path)
+    if service is not None:
+        yield (package := check_package(service))
+        if package.status is Status.PROBLEM:
+            return
     try:
         store = open_store(location.path, storage_options=location.storage_options)
         followed = location.store()
     except FuseError as error:
         yield _failed("store", error)
         return
+    access = None if service is None else Access(store, service, clock, write=write)
+    if access is not None:
+        yield from access.findings()
+        if not access.is_open:
+            return
     yield (table_finding := _check_table(store, followed, clock))
     if not write:
         yield warning("store", "writing was not tried", "leave --no-write out")
     elif table_finding.remedy and isinstance(store, LocalStore):
         # Trying would make folders where nobody asked for any.
         yield _check_folder(store)
+    elif access is not None and not access.may_probe:
+        found = "whether it creates an object exactly once was not tried: that takes all rights"
+        yield warning("store", found, "allow what is refused, and call again")
     else:
         yield from _check_store(store, clock)
 
@@ -164,7 +186,11 @@ def _check_store(store: Store, clock: Clock) -> Iterator[Finding]:
     except FuseError as error:
         yield _failed(check, error)
         return
-    yield ok(check, f"{store.url} creates an object exactly once, and this user may write")
+    yield ok(
+        check,
+        f"{store.url} creates an object exactly once, and this user may write; tried with one "
+        f"object in {PROBE_PREFIX}, which is deleted",
+    )
     yield judge_offset(offset_us)
 
 

@@ -207,6 +207,15 @@ def find_version(package: str) -> str | None:
     return match[1] if match else None
 
 
+def spark_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder of the Spark that would be started; None if there is none."""
+    if home := environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = find_spec("pyspark")
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(places[0]) if places else None
+
+
 def check_spark_home(environ: Mapping[str, str], pyspark: str | None) -> Iterator[Finding]:
     """Compare SPARK_HOME, whose Spark is started if it is set, with the pyspark of this Python."""
     home = environ.get("SPARK_HOME")
@@ -225,8 +234,8 @@ def check_spark_home(environ: Mapping[str, str], pyspark: str | None) -> Iterato
         yield ok("SPARK_HOME", f"Spark {match[1]} in {home}")
 
 
-def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Start the workers' Python, and check its version and modules."""
+def check_workers(environ: Mapping[str, str], *modules: str) -> Iterator[Finding]:
+    """Start the workers' Python, and check its version, its modules and further `modules`."""
     named = environ.get("PYSPARK_PYTHON")
     executable = shutil.which(named or "python3", path=environ.get("PATH"))
     use_this = f"export PYSPARK_PYTHON={sys.executable}"
@@ -240,7 +249,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield problem(check, f"{said} is not there", use_this)
         return
     origin = "PYSPARK_PYTHON" if named else "python3 of the PATH, for PYSPARK_PYTHON is not set"
-    report = Interpreter(executable).examine(WORKER_MODULES)
+    report = Interpreter(executable).examine((*WORKER_MODULES, *modules))
     if report is None:
         yield problem(check, f"{executable} ({origin}) does not start", use_this)
         return

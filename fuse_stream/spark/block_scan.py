@@ -212,7 +212,7 @@ def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> N
     try:
         is_there = files.exists(hadoop_path(jvm, first.location))
     except Py4JJavaError as error:
-        raise _unreadable(first.location) from error
+        raise _unreadable(first.location, error) from error
     if not is_there:
         raise missing_block(first)
 
@@ -222,14 +222,15 @@ def _file_system(jvm: Any, reader: JavaObject, location: str) -> Any:
     try:
         return hadoop_path(jvm, location).getFileSystem(reader.sessionState().newHadoopConf())
     except Py4JJavaError as error:
-        raise _unreadable(location) from error
+        raise _unreadable(location, error) from error
 
 
-def _unreadable(location: str) -> UnsupportedStorageError:
+def _unreadable(location: str, error: Py4JJavaError) -> UnsupportedStorageError:
     return UnsupportedStorageError(
         "Spark's own reader cannot open this store: give Spark the store's file system "
         '(its jar and its settings), or read with spark.read.format("fuse")',
         location=location,
+        reason=str(error.java_exception.toString()).partition("\n")[0][:300],
     )
 
 

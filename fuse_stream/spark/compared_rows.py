@@ -15,7 +15,7 @@ from fuse_stream.dml.find import THREADS
 from fuse_stream.feed.net import in_share
 from fuse_stream.format.arrow import adapt, arrow_schema
 from fuse_stream.format.grouping import find_unequal_rows
-from fuse_stream.format.positions import Positions, positions_of, to_numpy
+from fuse_stream.format.positions import positions_of
 from fuse_stream.format.properties import block_target
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Column, Schema
@@ -23,6 +23,7 @@ from fuse_stream.objects.blocks import load_block, store_blocks
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_named
 from fuse_stream.spark.change_writer import ChangedRows
+from fuse_stream.spark.shown_rows import shown_positions
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
 
@@ -116,9 +117,7 @@ class _Rows:
     ) -> None:
         self.block = block
         self.rows = load_block(metadata.store, block, schema)
-        self.positions = np.arange(block.row_count)
-        if block.hidden is not None:
-            self.positions = to_numpy(Positions(self.positions) - block.hidden)
+        self.positions = shown_positions(block)
         if of > 1:
             kept = in_share(self.rows, share, of)
             self.rows = self.rows.filter(kept)

@@ -3,9 +3,10 @@
 Spark's planner asks for the blocks that its filters need (`block_list`), and reads these as files
 (`block_scan`).
 
-On Spark Connect, the rows come through `format("fuse")`. There Spark's resolved predicate cannot be
-read. The format reads a predicate as in ANSI mode, so it gets the predicate only if the session's
-settings give it the same meaning. In other sessions every block is read, and Spark filters alone.
+On Spark Connect, and where Spark has no file system for the store, the rows come through
+`format("fuse")`. Connect does not show Spark's resolved predicate. The format reads a predicate as
+in ANSI mode, so it gets the predicate only if the session's settings give it the same meaning. In
+other sessions every block is read, and Spark filters alone.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.layout import MAIN
+from fuse_stream.format.layout import MAIN, block_key
 from fuse_stream.format.names import Version, pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.side_schemas import shown_side
 from fuse_stream.format.times import Timestamp
 from fuse_stream.objects.slots import Metadata
+from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.reading.scan import Selection, select
 from fuse_stream.spark.block_list import SnapshotBlocks
 from fuse_stream.spark.block_scan import (
@@ -37,9 +40,11 @@ from fuse_stream.spark.block_scan import (
     read_blocks,
 )
 from fuse_stream.spark.collect import SPARK_ERRORS
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.proxies import jvm_of
-from fuse_stream.spark.jvm.self_test import find_problem
-from fuse_stream.spark.types import is_case_sensitive, quoted
+from fuse_stream.spark.shown_rows import PlaceColumns, shown_work
+from fuse_stream.spark.task_source import NAME, WORK, register_tasks
+from fuse_stream.spark.types import is_case_sensitive, quoted, spark_schema
 from fuse_stream.spark.where import Condition, analyse, refused
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
@@ -66,7 +71,8 @@ def read(
     The snapshot is chosen now: the DataFrame does not see later commits.
 
     Args:
-        spark: the session; on Spark Connect the rows come through `format("fuse")`.
+        spark: the session; on Spark Connect, and where it has no file system for the store, the
+            rows come through `format("fuse")`.
         path: a local path or an fsspec URL.
         branch: the branch to read.
         version: a number; a tag, "HEAD", or 7 hex digits or more of a snapshot's id; or a number or
@@ -90,7 +96,7 @@ def read(
         InvalidInputError: an unknown column, a predicate that Spark refuses, a version and a
             timestamp, columns that differ only in case in a session that ignores case, or a clone
             whose blocks are in a table that `origins` does not name.
-        UnsupportedStorageError: Spark has no file system for this store.
+        UnsupportedStorageError: Spark's own file system for this store cannot be set up.
     """
     location = TableLocation.of(path, branch, storage_options, origins)
     table = open_at(location)
@@ -99,7 +105,7 @@ def read(
         snapshot = shown_side(snapshot, side)
     case_sensitive = is_case_sensitive(spark)
     selection = select(snapshot.schema, columns=columns, case_sensitive=case_sensitive)
-    if find_problem(spark) is not None:
+    if find_reader_problem(spark, location) is not None:
         _check_distinct(selection.schema, case_sensitive=case_sensitive)
         options = {
             "path": location.path,
@@ -109,7 +115,7 @@ def read(
             "versionAsOf": pin(version, snapshot.version, branch=branch),
             **({} if side is None else {"side": side}),
         }
-        return read_on_connect(spark, options, snapshot.schema, selection, where)
+        return read_by_format(spark, options, snapshot.schema, selection, where)
     kept = None
     if where is not None:
         condition, kept = analyse(spark, snapshot.schema, where)
@@ -140,12 +146,32 @@ def read_with_places(spark: SparkSession, table: Table, snapshot: Snapshot) -> D
 
     Raises:
         InvalidInputError: columns differ only in case in a session that ignores case.
-        UnsupportedStorageError: Spark has no file system for this store.
+        UnsupportedStorageError: Spark's own file system for this store cannot be set up.
     """
     selection = Selection(schema=snapshot.schema, read=snapshot.schema)
     _check_distinct(selection.read, case_sensitive=is_case_sensitive(spark))
+    if find_reader_problem(spark, table.location) is not None:
+        return _read_by_python(spark, table, snapshot)
     rows = _read(spark, table.metadata, snapshot, selection, with_places=True)
     return _named(spark, rows, (*selection.schema.names(), FILE, ROW))
+
+
+def _read_by_python(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
+    """Return the rows of a snapshot and their places, by Python workers."""
+    work = shown_work(
+        table.metadata,
+        snapshot,
+        [block.id for block in iter_blocks(table.metadata, snapshot)],
+        snapshot.schema,
+        places=PlaceColumns(block=FILE, row=ROW),
+        name_of=lambda block_id: block_key(block_id).rpartition("/")[2],
+    )
+    columns = spark_schema(snapshot.schema).fields
+    fields = StructType([StructField(each.name, each.dataType) for each in columns])
+    fields = fields.add(FILE, StringType()).add(ROW, LongType())
+    register_tasks(spark)
+    reader = spark.read.format(NAME).schema(fields)
+    return reader.option(WORK, work.to_option()).load()
 
 
 def _read(
@@ -213,7 +239,7 @@ _OTHERS = ("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.parser.", "spark.s
 """Prefixes of other settings that may change a predicate's meaning."""
 
 
-def read_on_connect(
+def read_by_format(
     spark: SparkSession,
     options: Mapping[str, str],
     table: Schema,

@@ -13,7 +13,7 @@ from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import Version, flag_in, names_in
 from fuse_stream.format.times import Timestamp
 from fuse_stream.spark.format_stream import stream_schema
-from fuse_stream.spark.jvm.self_test import find_problem
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.stream import Condition, StreamSource, streaming_frame
 from fuse_stream.spark.option_values import Feed
 from fuse_stream.spark.options import parse_read_options
@@ -50,8 +50,8 @@ def read_stream(
 
     It is the stream of `spark.readStream.format("fuse")`, with the same options and offsets: a
     query may change from one to the other with its checkpoint. But blocks are read by Spark's own
-    Parquet reader, with the columns alone that the query uses. On Spark Connect, and with a Spark
-    whose interfaces are not known, it is that stream.
+    Parquet reader, with the columns alone that the query uses. On Spark Connect, with a Spark whose
+    interfaces are not known, and where Spark has no file system for the store, it is that stream.
 
     Args:
         spark: the session.
@@ -112,7 +112,7 @@ def read_stream(
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     parsed = parse_read_options(options, streaming=True)
-    if find_problem(spark) is not None:
+    if find_reader_problem(spark, location) is not None:
         return spark.readStream.format("fuse").options(**options).load()
     wait_for_table_of(parsed)
     schema = stream_schema(parsed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
@@ -25,7 +26,6 @@ else:
 ATOMIC_PACKAGES = frozenset({"s3fs", "gcsfs", "adlfs"})
 """Their `pipe_file(mode="create")` is one conditional request."""
 
-NO_BUCKET = "there is no such bucket; create it or correct the path"
 
 ATOMIC_ATTRIBUTE = "fuse_atomic_create"
 """Another file system class sets this to True if its `pipe_file(mode="create")` is atomic."""
@@ -59,6 +59,41 @@ _UNREACHABLE = frozenset(
 """Classes of aiohttp, Python, botocore and Azure; a subclass of one says that nobody answers."""
 
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+_BAD_CREDENTIALS = (
+    # S3
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",  # versitygw
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "Unable to locate credentials",
+    "NoCredentials",
+    # Azure
+    "Server failed to authenticate the request",
+    "NoAuthenticationInformation",
+    # Google
+    "invalid_grant",
+    "Invalid Credentials",
+    "Anonymous caller",
+)
+_NO_ACCOUNT = "unable to connect to account"
+"""adlfs says so of credentials that it cannot parse, and where nobody answers."""
+
+
+class Fault(StrEnum):
+    """What is wrong when a call fails, as advice for the user."""
+
+    BUCKET = "there is no such bucket; create it or correct the path"
+    CREDENTIALS = (
+        "access denied, for the credentials are missing, wrong or expired; check those in "
+        "storage_options and in the provider's environment"
+    )
+    RIGHTS = "access denied; check the credentials in storage_options and their rights"
+    NETWORK = (
+        "the store cannot be reached or does not answer; check the network and the endpoint, then "
+        f"try again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
+    )
+    OTHER = "see the reason; if the fault is temporary, try again"
 
 
 def is_atomic(fs_class: type) -> bool:
@@ -199,20 +234,27 @@ def is_missing_bucket(error: BaseException) -> bool:
     return any(sign in f"{step} {step!r}" for step in causes(error) for sign in _MISSING_BUCKET)
 
 
-def remedy(error: BaseException) -> str:
-    """Return the advice for the user about a failed call."""
+def fault(error: BaseException) -> Fault:
+    """Return what is wrong when a call has failed with an error."""
     if is_missing_bucket(error):
-        return NO_BUCKET
+        return Fault.BUCKET
+    texts = [f"{step} {step!r}" for step in causes(error)]
+    if any(sign in text for text in texts for sign in _BAD_CREDENTIALS):
+        return Fault.CREDENTIALS
     # Azure's client raises one class for all answers, with the status of HTTP.
     is_denied = getattr(error, "status_code", None) in {401, 403}
     if is_denied or isinstance(error, PermissionError) or "Forbidden" in str(error):
-        return "access denied; check the credentials in storage_options and their rights"
+        return Fault.RIGHTS
     if any(_UNREACHABLE & {each.__name__ for each in type(step).__mro__} for step in causes(error)):
-        return (
-            "the store cannot be reached or does not answer; check the network and the endpoint, "
-            f"then try again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
-        )
-    return "see the reason; if the fault is temporary, try again"
+        return Fault.NETWORK
+    if any(_NO_ACCOUNT in text for text in texts):
+        return Fault.CREDENTIALS
+    return Fault.OTHER
+
+
+def fault_in(error: StorageError) -> Fault:
+    """Return the fault that the error of a store names, also after it was pickled."""
+    return next((each for each in Fault if error.message.endswith(each)), Fault.OTHER)
 
 
 def _packages(fs_class: type) -> set[str]:

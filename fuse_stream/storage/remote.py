@@ -33,16 +33,16 @@ from fuse_stream.errors import (
 from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
     HADOOP_SCHEMES,
-    NO_BUCKET,
+    Fault,
     call_options,
     cat_file_options,
+    fault,
     is_atomic,
     is_folder_marker,
     is_missing_bucket,
     lacks_bucket,
     list_files,
     modified_us,
-    remedy,
     timeout_s,
     with_time_limits,
 )
@@ -209,7 +209,7 @@ class FsspecStore:
             return self._failed(verb, key, error)
         # A write misses nothing but its bucket.
         elif verb in {"create", "write"} or is_missing_bucket(error) or self._lacks_bucket(key):
-            return self._failed(verb, key, error, advice=NO_BUCKET)
+            return self._failed(verb, key, error, advice=Fault.BUCKET)
         else:
             found = NotFoundError("no such object", key=key, store=self.url)
         found.__cause__ = safe_cause(error, self.options)
@@ -249,11 +249,11 @@ class FsspecStore:
         return with_time_limits(fs_class, {**given, **self.options})
 
     def _failed(
-        self, verb: str, key: str, error: Exception, *, advice: str | None = None
+        self, verb: str, key: str, error: Exception, *, advice: Fault | None = None
     ) -> StorageError:
         reason = redact(f"{type(error).__name__}: {error}", self.options)
         failed = StorageError(
-            f"cannot {verb} an object: {advice or remedy(error)}",
+            f"cannot {verb} an object: {advice or fault(error)}",
             key=key,
             store=self.url,
             reason=reason,

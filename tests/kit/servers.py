@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import fsspec
 import pytest
@@ -43,11 +44,18 @@ class Place:
 def serve(kind: str, folder: Path) -> Iterator[Place]:
     """Run a server that keeps its objects in `folder`, and make a bucket there.
 
-    Skips the test if the server is not installed; on CI it fails.
+    Skips the test if the server is not installed; on CI that is a failure.
     """
     with _STARTS[kind](_program(kind), folder) as place:
         fsspec.url_to_fs(place.url, **place.options)[0].mkdir(BUCKET)
         yield place
+
+
+def lack(reason: str) -> NoReturn:
+    """Skip a test that lacks a program from outside; fail on CI, which installs all of them."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @contextmanager
@@ -67,12 +75,9 @@ def serve_without_locks(folder: Path) -> Iterator[tuple[Place, Place]]:
 
 def _program(kind: str) -> str:
     program = SERVERS[kind].program
-    if program.exists():
-        return str(program)
-    message = f"no server for {kind}: run python -m scripts.fetch_servers, or see why it cannot"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
+    if not program.exists():
+        lack(f"no server for {kind}: run python -m scripts.fetch_servers, or see why it cannot")
+    return str(program)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +101,10 @@ def _versitygw(
     port = free_port()
     (folder / "root").mkdir(parents=True, exist_ok=True)
     (folder / "meta").mkdir(exist_ok=True)
+    (folder / "users").mkdir(exist_ok=True)
     command = [program, "--quiet", "--keep-alive", "--health", "/healthz"]
-    command += ["--port", f"127.0.0.1:{port}", "posix", *options]
+    command += ["--port", f"127.0.0.1:{port}", "--iam-dir", str(folder / "users")]
+    command += ["posix", *options]
     command += ["--sidecar", str(folder / "meta"), str(folder / "root")]
     endpoint = f"http://127.0.0.1:{port}"
     environment = {"ROOT_ACCESS_KEY": keys.key, "ROOT_SECRET_KEY": keys.secret}

@@ -174,6 +174,8 @@ def test_a_missing_bucket_is_a_failure_not_an_absence(verb: str) -> None:
     ("failure", "remedy"),
     [
         (PermissionError("AccessDenied"), "check the credentials"),
+        (PermissionError("(SignatureDoesNotMatch) no"), "missing, wrong or expired"),
+        (OSError('Could not connect to the endpoint URL: "http://s3"'), "cannot be reached"),
         (TimeoutError("slow"), "check the network"),
         (OSError(22, "another server's conflict"), "see the reason"),
         (RuntimeError("a client's own error"), "see the reason"),

@@ -25,6 +25,7 @@ from fuse_stream.spark.jvm.catalog_namespaces import CatalogNamespaces, namespac
 from fuse_stream.spark.jvm.catalog_verbs import CatalogVerbs
 from fuse_stream.spark.jvm.catalog_views import CatalogWithoutViews
 from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_description
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
@@ -250,7 +251,9 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
             snapshot = loaded.table.snapshot(version, timestamp=timestamp)
             loaded = dataclasses.replace(loaded, snapshot=snapshot)
         # A stream leaves hidden rows out by itself, and Spark refuses to read a view as a stream.
-        if loaded.snapshot.deletion_files and not is_for_stream(self.jvm):
+        # So do the Python workers that read where Spark's own reader cannot.
+        is_view = loaded.snapshot.deletion_files and not is_for_stream(self.jvm)
+        if is_view and find_reader_problem(self.spark, loaded.table.location) is None:
             return self._views.view_of(ident, loaded)
         return FuseTable(self.spark, loaded)
 

@@ -33,6 +33,7 @@ from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import select
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.feed_work import MARKS, changes_work
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import (
@@ -182,10 +183,10 @@ class Changelog(SpeakingProxy):
             key=_key_of(shown.snapshot),
         )
         self._columns = ScanColumns(schema=self._selection.schema, constants=MARKS)
+        self._has_files = find_reader_problem(spark, location) is None
         # Raises if the mode needs a key.
-        changes_work(
+        self._work(
             Batch(selection=self._selection),
-            self._mode,
             self._reader(ReadOptions(location=location, feed="changes")),
         )
 
@@ -248,16 +249,17 @@ class Changelog(SpeakingProxy):
             views = Views(Request(branch=branch), self._selection)
             units = iter_units(history, old.version, new.version, views)
             batch = Batch(selection=self._selection, units=tuple(units))
-        return changes_work(batch, self._mode, reader)
+        return self._work(batch, reader)
+
+    def _work(self, batch: Batch, reader: FuseStreamReader) -> ScanWork:
+        return changes_work(batch, self._mode, reader, has_files=self._has_files)
 
     def _reader(self, options: ReadOptions) -> FuseStreamReader:
         return FuseStreamReader(options, self._columns.struct())
 
     def _stream(self, options: Mapping[str, str], work: WorkReader) -> SpeakingProxy:
         reader = self._reader(self._stream_options(options))
-        return PlannedStream(
-            self._spark, reader, work, lambda batch: changes_work(batch, self._mode, reader)
-        )
+        return PlannedStream(self._spark, reader, work, lambda batch: self._work(batch, reader))
 
     def _stream_options(self, options: Mapping[str, str]) -> ReadOptions:
         """Return the options of a stream's reader.

@@ -1,7 +1,8 @@
 """The work of a scan that reads a batch of a table's feed.
 
 Blocks whose rows are delivered as they are, are files with the feed's columns as constants. If some
-rows must be left out or compared, or a block is read with columns of its own, tasks read the batch.
+rows must be left out or compared, or a block is read with columns of its own, tasks read the batch;
+and also if Spark's own reader cannot open the store.
 """
 
 from __future__ import annotations
@@ -65,23 +66,30 @@ class ChangesReader:
         return self.stream.name_expired(task.version_of, rows)
 
 
-def append_work(batch: Batch, stream: FuseStreamReader) -> ScanWork:
-    """Return what reads a batch of the feed `append`; its columns are the table's."""
+def append_work(batch: Batch, stream: FuseStreamReader, *, has_files: bool) -> ScanWork:
+    """Return what reads a batch of the feed `append`; its columns are the table's.
+
+    `has_files` says that Spark's own reader can open the store.
+    """
     plain = plain_pieces(batch)
-    if not plan_compared_tasks(batch) and are_files(plain, batch.selection):
+    if has_files and not plan_compared_tasks(batch) and are_files(plain, batch.selection):
         files = scanned_files(stream.options.location.store(), plain, lambda _piece: ())
         return ScanWork(files=files)
     return _tasks(AppendReader(stream=stream), stream.tasks(batch))
 
 
-def changes_work(batch: Batch, mode: ChangeMode, stream: FuseStreamReader) -> ScanWork:
+def changes_work(
+    batch: Batch, mode: ChangeMode, stream: FuseStreamReader, *, has_files: bool
+) -> ScanWork:
     """Return what reads changes in a mode; their columns are the table's, then `MARKS`.
+
+    `has_files` says that Spark's own reader can open the store.
 
     Raises:
         InvalidInputError: updates across commits are wanted, and the table has no key.
     """
     plan = plan_changes(batch, mode)
-    if plan.tasks or not are_files(plan.plain, batch.selection):
+    if not has_files or plan.tasks or not are_files(plan.plain, batch.selection):
         return _tasks(ChangesReader(stream=stream, mode=mode), plan.as_tasks(batch.selection))
 
     def marks(piece: Piece) -> tuple[str | int, ...]:

@@ -200,12 +200,18 @@ class WorkReader:
         return [partitions.apply(at) for at in range(partitions.size())]
 
     def _python_batch(self, work: TaskWork) -> Any:
-        # A stream runs in a clone of the user's session, and Spark looks the source up there.
-        active = java_class(self.jvm, "org.apache.spark.sql.classic.SparkSession").active()
-        register_tasks(SparkSession(self._spark.sparkContext, active))
-        options = {WORK: work.to_option()}
-        table, given = python_table(self._spark, NAME, self.read_schema, options)
-        return table.newScanBuilder(given).build().toBatch()
+        return task_scan(self._spark, self._read.struct(), work).toBatch()
+
+
+def task_scan(spark: SparkSession, columns: spark_types.StructType, work: TaskWork) -> Any:
+    """Return Spark's scan of tasks that Python workers run; `columns` are those of its rows."""
+    # A stream runs in a clone of the user's session, and Spark looks the source up there.
+    active = java_class(jvm_of(spark), "org.apache.spark.sql.classic.SparkSession").active()
+    register_tasks(SparkSession(spark.sparkContext, active))
+    user: JavaObject = spark._jsparkSession  # noqa: SLF001 - pyspark offers no public way
+    schema = user.parseDataType(columns.json())
+    table, given = python_table(spark, NAME, schema, {WORK: work.to_option()})
+    return table.newScanBuilder(given).build()
 
 
 def python_table(

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from fuse_stream.commit.plan import Intent, Staged, check_may_change
-from fuse_stream.errors import InvalidInputError
+from fuse_stream.errors import InvalidInputError, UnsupportedStorageError
 from fuse_stream.format.evolve import resolve
 from fuse_stream.format.layout import staged_prefix
 from fuse_stream.format.records import Snapshot
@@ -83,6 +83,13 @@ class GroupOperation(SpeakingProxy):
     def newScanBuilder(self, _options: Any) -> Any:  # noqa: N802 - Spark's names, here and below
         snapshot = self._source.loaded.snapshot
         check_may_change(snapshot)
+        if not self._source.has_files:
+            raise UnsupportedStorageError(
+                "a statement that rewrites blocks writes files by Spark's own writer, and Spark "
+                "has no file system for this store: give it the jar, or use fuse.merge, "
+                "fuse.update or fuse.delete",
+                path=self._source.loaded.table.location.path,
+            )
         if hidden := hidden_schema(snapshot.schema).names():
             raise InvalidInputError(
                 "a statement that rewrites blocks would lose the hidden columns of the rows: use "

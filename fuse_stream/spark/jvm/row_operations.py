@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from fuse_stream.format.records import Operation
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_classes import find_classes_problem
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.loaded_table import Loaded
@@ -53,4 +54,9 @@ def row_source(spark: SparkSession, loaded: Loaded) -> RowSource:
     """Return what the scans of a statement read of a table that it changes."""
     rewrites = str(spark.conf.get(REWRITES, "false")).lower() == "true"
     has_classes = not rewrites and find_classes_problem(spark) is None
-    return RowSource(loaded=loaded, numbers=BlockNumbers(), has_classes=has_classes)
+    return RowSource(
+        loaded=loaded,
+        numbers=BlockNumbers(),
+        has_classes=has_classes,
+        has_files=find_reader_problem(spark, loaded.table.location) is None,
+    )

@@ -4,7 +4,8 @@ Rules:
 - What the statement asks of the rows rules blocks out. Spark evaluates all of it for the rows.
 - A hidden row is not read: Spark would take it for a row of the table. If some of the blocks hide
   rows, the rows of all of them are read one by one, and a class of Java in the tasks passes the
-  hidden ones over. Without that class Python workers read the blocks.
+  hidden ones over. Without that class Python workers read the blocks, as they do where Spark's own
+  reader cannot open the store.
 - A block has the same number in all scans of a statement.
 """
 
@@ -20,9 +21,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.objects.snapshot_blocks import iter_named
 from fuse_stream.reading.scan import Selection
-from fuse_stream.reading.tasks import without_statistics
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.jvm.file_scan import ROW_INDEX, Constant, ScannedFile
 from fuse_stream.spark.jvm.java_classes import new_instance
@@ -31,7 +30,7 @@ from fuse_stream.spark.jvm.loaded_table import Loaded
 from fuse_stream.spark.jvm.planned_scan import READ, PlannedScan, ScanColumns, ScanWork, WorkReader
 from fuse_stream.spark.jvm.proxies import java_array, java_class, java_longs, jvm_of, scala_seq
 from fuse_stream.spark.jvm.table_scan import Statistics
-from fuse_stream.spark.shown_rows import NumberedBlock, ShownRows
+from fuse_stream.spark.shown_rows import PlaceColumns, shown_work
 from fuse_stream.spark.task_source import TaskWork
 from fuse_stream.spark.where import read_filters
 
@@ -68,6 +67,13 @@ class RowSource:
     numbers: BlockNumbers
     has_classes: bool
     """True if tasks can run the package's classes of Java."""
+    has_files: bool
+    """True if Spark's own reader can open the store."""
+
+    @property
+    def passes_over(self) -> bool:
+        """True if Spark's own reader reads hidden rows too, which a class in the tasks drops."""
+        return self.has_classes and self.has_files
 
 
 class RowScanBuilder(SpeakingProxy):
@@ -119,7 +125,7 @@ class RowScanBuilder(SpeakingProxy):
         )
         blocks = SnapshotBlocks(loaded.table.metadata, snapshot, selection).matching(None)
         wanted = self._wanted
-        if any(block.hidden is not None for block in blocks) and self._source.has_classes:
+        if any(block.hidden is not None for block in blocks) and self._source.passes_over:
             wanted = dataclasses.replace(wanted, has_row_index=True)
         reader = WorkReader(self._spark, self._columns, wanted)
         return self._make(self._spark, reader, wanted, self._source, blocks)
@@ -149,7 +155,9 @@ class RowScan(PlannedScan):
         self._source = source
         self.blocks = blocks
         # Spark may take the factory of readers before it rules out blocks: how they are read stays.
-        self._leaves_out = any(block.hidden is not None for block in blocks)
+        leaves_out = any(block.hidden is not None for block in blocks)
+        self._passes_over = leaves_out and source.passes_over
+        self._is_by_python = not source.has_files or (leaves_out and not source.passes_over)
         self._partitions: Any = None
         self._factory: Any = None
 
@@ -181,7 +189,7 @@ class RowScan(PlannedScan):
 
     def _work(self) -> ScanWork:
         number_of = self._source.numbers.number_of
-        if self._leaves_out and not self._source.has_classes:
+        if self._is_by_python:
             return ScanWork(tasks=self._tasks())
         files = [
             ScannedFile(
@@ -200,7 +208,7 @@ class RowScan(PlannedScan):
 
     def _made_factory(self) -> Any:
         rows = super().createReaderFactory()
-        if not self._leaves_out or not self._source.has_classes:
+        if not self._passes_over:
             return rows
         numbers = [self._source.numbers.number_of(block.block_id) for block in self.blocks]
         words = {block.block_id: block.hidden.words() for block in self.blocks if block.hidden}
@@ -219,15 +227,14 @@ class RowScan(PlannedScan):
         return new_instance(self._spark, "ShownRowsFactory", rows, *sent, *places)
 
     def _tasks(self) -> TaskWork:
-        loaded, number_of = self._source.loaded, self._source.numbers.number_of
-        ids = [block.block_id for block in self.blocks]
-        blocks = iter_named(loaded.table.metadata, loaded.snapshot, ids)
-        return TaskWork(
-            reader=ShownRows(loaded.table.metadata.store, self._columns.schema, BLOCK),
-            tasks=[
-                NumberedBlock(number=number_of(block.id), block=without_statistics(block))
-                for block in blocks
-            ],
+        loaded = self._source.loaded
+        return shown_work(
+            loaded.table.metadata,
+            loaded.snapshot,
+            [block.block_id for block in self.blocks],
+            self._columns.schema,
+            places=PlaceColumns(block=BLOCK, row=ROW_INDEX),
+            name_of=self._source.numbers.number_of,
         )
 
     def toString(self) -> str:  # noqa: N802

@@ -20,6 +20,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.spark.format_stream import FuseStreamReader
 from fuse_stream.spark.jvm.changelog import stream_options
 from fuse_stream.spark.jvm.feed_work import append_work
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
 from fuse_stream.spark.jvm.micro_batches import PlannedStream
 from fuse_stream.spark.jvm.planned_scan import ScanColumns, WorkReader, python_table
@@ -65,7 +66,10 @@ def open_append_stream(
         stream_options(options, location, feed="append", bounds={}), columns.struct()
     )
     work = WorkReader(spark, columns, columns)
-    return PlannedStream(spark, reader, work, lambda batch: append_work(batch, reader))
+    has_files = find_reader_problem(spark, location) is None
+    return PlannedStream(
+        spark, reader, work, lambda batch: append_work(batch, reader, has_files=has_files)
+    )
 
 
 def streaming_write(spark: SparkSession, location: TableLocation, info: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Rules:
 - Of a snapshot that hides rows, queries by its name get a view. But a DataFrame that was made
-  before rows were hidden is planned again with this scan, which then reads by `format("fuse")`.
+  before rows were hidden is planned again with this scan. Then Python workers read the blocks.
+- They also do where Spark's own reader cannot open the store, and there is no view there.
 - Every filter prunes segments and blocks; Spark evaluates all of them again for the rows.
 - Nothing is listed: Spark's index of files is filled from the segments.
 - Two scans are equal if they read the same blocks by the same plan. By the index alone, which
@@ -24,7 +25,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.names import pin
 from fuse_stream.format.records import Snapshot
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.scan import Selection
@@ -35,9 +35,12 @@ from fuse_stream.spark.block_scan import (
     struct_of,
 )
 from fuse_stream.spark.jvm.file_scan import ScannedFile, file_statuses, hadoop_path, is_local
+from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_errors import NamedProxy, SpeakingProxy
 from fuse_stream.spark.jvm.packing import Packing
+from fuse_stream.spark.jvm.planned_scan import task_scan
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of, scala_object, scala_seq
+from fuse_stream.spark.shown_rows import shown_work
 from fuse_stream.spark.types import spark_schema
 from fuse_stream.spark.where import read_filters
 from fuse_stream.table.handle import Table
@@ -127,8 +130,9 @@ class TableScanBuilder(SpeakingProxy):
         )
 
     def _scan(self, scan: ChosenBlocks) -> Any:
-        if self._snapshot.deletion_files:
-            return portable_scan(self._spark, self._table, self._snapshot, scan.schema)
+        problem = find_reader_problem(self._spark, self._table.location)
+        if self._snapshot.deletion_files or problem is not None:
+            return python_scan(self._spark, self._table, self._snapshot, scan)
         return parquet_scan(self._spark, scan, self._filters)
 
     class Java:
@@ -284,18 +288,13 @@ def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]
     return builder.build()
 
 
-def portable_scan(spark: SparkSession, table: Table, snapshot: Snapshot, columns: Schema) -> Any:
-    """Return the scan of a snapshot by `format("fuse")`, which leaves hidden rows out."""
-    options = {
-        "path": table.location.path,
-        "storageOptions": json.dumps(dict(table.location.storage_options)),
-        "versionAsOf": pin(None, snapshot.version, branch=table.branch),
-    }
-    if columns.columns:
-        options["columns"] = json.dumps(list(columns.names()))
-    rows = spark.read.format("fuse").options(**options).load()
-    relation = rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark offers no public way
-    return relation.table().newScanBuilder(relation.options()).build()
+def python_scan(spark: SparkSession, table: Table, snapshot: Snapshot, scan: ChosenBlocks) -> Any:
+    """Return a scan of blocks by Python workers, which leave hidden rows out."""
+    schema = scan.schema
+    if not schema.columns:  # a source of Spark's for Python has at least one
+        schema = dataclasses.replace(schema, columns=snapshot.schema.visible.columns[:1])
+    work = shown_work(table.metadata, snapshot, [block.block_id for block in scan.blocks], schema)
+    return task_scan(spark, spark_schema(schema), work)
 
 
 def file_index(jvm: Any, reader: Any, blocks: Sequence[BlockFile], fields: Any) -> Any:
