@@ -1,10 +1,10 @@
-"""A Spark driver runs five queries, and is killed where each is at a point of its own, then anywhere.
+"""A Spark driver is killed at five points of a batch, then anywhere, and restarted until done.
 
-A driver takes long to start, so one runs several queries, and its death is a kill for each of them.
-The points are those of a batch: before its data, within them, between data and commit, after the
-commit before its reply, and after the sink before Spark notes the batch. The second driver is killed
-at any time after a batch of one query has landed; the third does the rest. Then each row is in its
-table once, and each batch has one version.
+A driver takes long to start, so one runs five queries, and its death is a kill for each of them.
+The first is killed where each query is at a point of its own: before the data of a batch, within
+them, between data and commit, after the commit before its reply, and after the sink before Spark
+notes the batch. The second is killed at any time after a batch of one query has landed; the third
+does the rest. Then each row is in its table once, and each batch has one version.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ def trial(seed: int, folder: Path) -> Counter[str]:
         time.sleep(wait_s)
         driver.kill()
     story += [f"then killed {wait_s:.3f} s after a batch", f"heads {before}, {heads(folder, jobs)}"]
-    found[ANYWHERE] += sum(
-        head < FILES for head in heads(folder, jobs).values()
-    )
+    found[ANYWHERE] += sum(head < FILES for head in heads(folder, jobs).values())
     with Driver(folder, freed) as driver:
         for line in expect(driver, [f"ended {job.name}" for job in jobs], story):
             if not line.endswith('""'):

@@ -36,7 +36,5 @@ def table_at(folder: Path, *, is_on_s3: bool) -> Iterator[Place]:
             options=bucket.options,
             folder=folder / "server" / "root" / BUCKET / "table",
         )
-        Table.create(
-            place.url, SCHEMA, properties=QUICK, storage_options=dict(place.options)
-        )
+        Table.create(place.url, SCHEMA, properties=QUICK, storage_options=dict(place.options))
         yield place

@@ -90,7 +90,7 @@ def run(writers: Sequence[Writer], random: Random) -> None:
                 reap(writer, process)
         living = [writer for writer in living if writer.process is not None]
         if time.monotonic() > end_s:
-            raise PromiseBrokenError(f"processes hang: not done after {PATIENCE_S} s", story(writers))
+            raise PromiseBrokenError(f"processes hang: not done in {PATIENCE_S} s", story(writers))
         if kills and living:
             kills -= 1
             kill(random.choice(living))

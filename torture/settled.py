@@ -1,4 +1,4 @@
-"""What a table holds when nobody writes to it any more, read from its files by plain JSON and pyarrow.
+"""What a table holds when nobody writes to it any more, read by plain JSON and pyarrow.
 
 Every row of these campaigns names the batch that it came with, so loss and doubling are seen from
 the rows alone. Nothing here is the package's, but where a promise is about what the package says.

@@ -193,7 +193,7 @@ def write(work: Work) -> None:
         if work.sleep is not None:
             sleepy = SleepyStore(work.place.open_store(), work.sleep)
             table = open_table_in(sleepy)
-        for batch in range(batch, work.batches):  # noqa: B020, PLR1704 - it goes on where it was
+        for batch in range(batch, work.batches):  # noqa: B020 - it goes on where it was
             if sleepy is not None and work.sleep is not None and batch == work.sleep.batch:
                 sleepy.count()
             deliver(table, work, batch)

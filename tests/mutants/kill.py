@@ -2,7 +2,7 @@
 
     python -m tests.mutants.kill                # all, as a table
     python -m tests.mutants.kill --count=5      # five, drawn by a seed that is printed
-    python -m tests.mutants.kill --only=ledger  # those with this in their names
+    python -m tests.mutants.kill --only=ledger  # those with this in their names; may be repeated
 
 Nothing of the checkout changes. A test counts as failed if it ran and failed: a test that is not
 found, or a module that cannot be imported, is a mistake in the list.
@@ -100,8 +100,9 @@ def fails(test: str, mutant: Mutant | None) -> bool:
                 timeout=PATIENCE_S,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            raise MutantError(f"{test} did not end with {_named(mutant)}") from None
+        except subprocess.TimeoutExpired as error:
+            said = (error.stderr or b"").decode(errors="replace")[-3000:]
+            raise MutantError(f"{test} did not end with {_named(mutant)}:\n{said}") from error
     if done.returncode not in {_PASSED, _FAILED}:
         raise MutantError(
             f"{test} did not run with {_named(mutant)}:\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
@@ -109,7 +110,7 @@ def fails(test: str, mutant: Mutant | None) -> bool:
     return done.returncode == _FAILED
 
 
-_OPTIONS = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+_OPTIONS = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=120")
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
@@ -152,9 +153,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=len(MUTANTS))
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000))
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if asked.only in mutant.name]
+    chosen = [
+        mutant
+        for mutant in MUTANTS
+        if not asked.only or any(text in mutant.name for text in asked.only)
+    ]
     if asked.count < len(chosen):
         print(f"seed {asked.seed}: the same mutants again with --seed={asked.seed}")
         chosen = [mutant for mutant in draw(asked.count, asked.seed) if mutant in chosen]

@@ -74,13 +74,13 @@ MUTANTS = (
         path=LEDGER,
         text="    if sums.fingerprint != entry.fingerprint:",
         replacement="    if False:",
-        killed_by="commit/test_committer.py",
+        killed_by="table/test_handle.py",
     ),
     Mutant(
         name="a copied checkpoint continues",
         path=LEDGER,
-        text="    if batch.checkpoint is not None and is_planned_otherwise(batch.checkpoint, entry):",
-        replacement="    if False:",
+        text="    if batch.checkpoint is not None and is_planned_otherwise(",
+        replacement="    if False and is_planned_otherwise(",
         killed_by="commit/test_ledger.py",
     ),
     Mutant(
@@ -123,12 +123,12 @@ MUTANTS = (
         name="an unknown outcome deletes the slot",
         path=COMMITTER,
         text='        raise CommitStateUnknownError(\n            "the store failed after the '
-        'snapshot was sent',
+        "snapshot was sent",
         replacement="        self.metadata.store.delete(\n"
         "            slot_key(candidate.branch_id, candidate.version)\n"
         "        )\n"
         '        raise CommitStateUnknownError(\n            "the store failed after the '
-        'snapshot was sent',
+        "snapshot was sent",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
@@ -184,7 +184,7 @@ MUTANTS = (
         path="commit/plan.py",
         text="        base.schema != head.schema\n        or may_be_gone",
         replacement="        False\n        or may_be_gone",
-        killed_by="commit/test_committer.py",
+        killed_by="commit/test_interleaving.py",
     ),
     Mutant(
         name="objects are believed after two vacuums",
@@ -205,7 +205,7 @@ MUTANTS = (
         path="commit/plan.py",
         text="    is_kept = intent.operation is not Operation.OVERWRITE",
         replacement="    is_kept = True",
-        killed_by="table/test_verbs.py",
+        killed_by="commit/test_interleaving.py",
     ),
     # ---- statistics
     Mutant(
@@ -246,7 +246,7 @@ MUTANTS = (
         "in blocks\n",
         replacement="        _hiding(block, rows) if (rows := hidden.get(other.id)) else block\n"
         "        for block, other in zip(blocks, (*blocks[1:], blocks[0]), strict=True)\n",
-        killed_by="dml/test_rules.py",
+        killed_by="dml/test_two_writers.py",
     ),
     Mutant(
         name="a reader shows hidden rows",
@@ -258,30 +258,30 @@ MUTANTS = (
     Mutant(
         name="a compaction shows rows that were deleted meanwhile",
         path=REPLACE,
-        text="            block.id: hidden[block.id] - (block.hidden or Positions())",
-        replacement="            block.id: Positions()",
-        killed_by="optimize/test_deleted_rows.py",
+        text="        block.id: hidden[block.id] - (block.hidden or Positions())",
+        replacement="        block.id: Positions()",
+        killed_by="dml/test_two_writers.py",
     ),
     Mutant(
         name="a compaction keeps the old places of deleted rows",
         path="commit/moved_rows.py",
         text="        at = _inverse(_order(store, schema, group, key))[at]",
         replacement="        pass",
-        killed_by="optimize/test_deleted_rows.py",
+        killed_by="dml/test_two_writers.py",
     ),
     Mutant(
         name="a compaction replaces blocks that are gone",
         path=REPLACE,
         text="        if len(found) < len(at):\n            return False",
         replacement="        if False:\n            return False",
-        killed_by="optimize/test_compact.py",
+        killed_by="commit/test_replace.py",
     ),
     Mutant(
         name="an upsert accepts a key without a value",
         path="dml/keys.py",
         text="    columns = rows.select(list(keys.names()))\n    _check_no_null(columns)\n",
         replacement="    columns = rows.select(list(keys.names()))\n",
-        killed_by="dml/test_keys.py",
+        killed_by="dml/test_upsert.py",
     ),
     Mutant(
         name="a row that is hidden already is deleted again",
@@ -308,7 +308,8 @@ MUTANTS = (
     Mutant(
         name="a compaction is in the feed",
         path="feed/diff.py",
-        text="    if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:\n        return BlockDiff()",
+        text="    if snapshot.operation in KEEPS_ROWS or not snapshot.data_change:\n"
+        "        return BlockDiff()",
         replacement="    if False:\n        return BlockDiff()",
         killed_by="feed/test_changes.py",
     ),
