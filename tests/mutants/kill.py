@@ -92,7 +92,7 @@ def fails(test: str, mutant: Mutant | None) -> bool:
         put_copy(folder, mutant)
         try:
             done = subprocess.run(
-                [sys.executable, *_OPTIONS, str(ROOT / "tests" / test)],
+                [sys.executable, *_OPTIONS, f"--basetemp={folder}/tmp", str(ROOT / "tests" / test)],
                 cwd=ROOT,
                 env=_environment(folder),
                 capture_output=True,

@@ -246,7 +246,7 @@ MUTANTS = (
         "in blocks\n",
         replacement="        _hiding(block, rows) if (rows := hidden.get(other.id)) else block\n"
         "        for block, other in zip(blocks, (*blocks[1:], blocks[0]), strict=True)\n",
-        killed_by="dml/test_two_writers.py",
+        killed_by="objects/test_deletions.py",
     ),
     Mutant(
         name="a reader shows hidden rows",
