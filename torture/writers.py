@@ -152,17 +152,18 @@ class Work:
 
     def answers(self) -> Iterator[Answer]:
         """Yield the answers so far."""
-        text = self.notes.read_text() if self.notes.exists() else ""
+        text, _, _ = self._text().partition(f"{FAILED} ")
         for line in text.splitlines():
-            what, batch, version = line.split(" ", 2)
-            if what != FAILED:
-                yield Answer(what=what, batch=int(batch), version=int(version))
+            what, batch, version = line.split()
+            yield Answer(what=what, batch=int(batch), version=int(version))
 
     def failure(self) -> str | None:
         """Return the traceback with which the process ended; None if it did not."""
-        text = self.notes.read_text() if self.notes.exists() else ""
-        _, found, trace = text.partition(f"{FAILED} ")
+        _, found, trace = self._text().partition(f"{FAILED} ")
         return trace if found else None
+
+    def _text(self) -> str:
+        return self.notes.read_text() if self.notes.exists() else ""
 
     def note(self, what: str, batch: int, more: object) -> None:
         # One write: a kill leaves the whole line or none.
