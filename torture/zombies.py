@@ -39,6 +39,8 @@ APP, OTHER = "app", "other"
 BATCHES = 8
 CALLS = 5
 """One more than the commit of a batch makes: the last one is in the next commit."""
+VACUUMED = 3
+"""In one trial of so many the sleeper has put objects, which vacuum takes for nobody's."""
 ON_S3 = 5
 """One trial of so many is on S3."""
 PATIENCE_S = 120.0
@@ -61,16 +63,17 @@ class Night:
 def trial(seed: int, folder: Path) -> Counter[str]:
     """Stop a committer, go on without it, wake it, and look; see `Trial`."""
     random = Random(seed)
+    is_vacuumed = seed % VACUUMED == 1
     sleep = Sleep(
         batch=random.randrange(BATCHES - 2),
-        call=random.randint(1, CALLS),
+        call=random.randint(2, 4) if is_vacuumed else random.randint(1, CALLS),
         moment=random.choice(list(Moment)),
     )
     night = Night(
-        taken_over=random.choice([0, 0, 1, 2]),
+        taken_over=0 if is_vacuumed else random.randint(0, 2),
         others=random.randint(0, 2),
         expires=random.random() < 0.3,
-        vacuums=random.choice([0, 1, 2, 2, 3]),
+        vacuums=2 if is_vacuumed else random.randint(0, 3),
     )
     with table_at(folder, is_on_s3=seed % ON_S3 == 0 and has_s3()) as place:
         zombie = Work(place=place, app=APP, batches=BATCHES, notes=folder / "zombie", sleep=sleep)
