@@ -99,10 +99,11 @@ def look(folder: Path, job: Job, story: list[str]) -> None:
     sent = ids_delivered(FILES)
     rows = table.to_arrow()
     if job.plan == EVENTS:
-        found = sorted((row["id"], row["seq"]) for row in rows.select(["id", "seq"]).to_pylist())
-        wanted = sorted({number % KEYS: number for number in sent}.items())
+        ids, numbers = (rows.column(name).to_pylist() for name in ("id", "seq"))
+        found = Counter(zip(ids, numbers, strict=True))
+        wanted = Counter({number % KEYS: number for number in sent}.items())
     else:
-        found, wanted = sorted(rows.column("id").to_pylist()), sorted(sent)
+        found, wanted = Counter(rows.column("id").to_pylist()), Counter(sent)
     if found != wanted:
         raise PromiseBrokenError(f"{job.name} has {found}, and not {wanted}", told)
     batches = [one.version for one in table.log() if one.data_change]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.kill import ROOT, Fate, Mutant, MutantError, check_passes, draw, kill, patched
-from tests.mutants.seeded import MUTANTS
+from tests.mutants.kill import ROOT, Fate, MutantError, check_passes, draw, kill, patched
+from tests.mutants.seeded import MUTANTS, Mutant
 
 SEED = int(os.environ.get("SEED") or secrets.randbelow(10_000))
 COUNT = 5
