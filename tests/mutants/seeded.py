@@ -320,7 +320,7 @@ MUTANTS = (
         text="                continue\n            (old if info.modified_us < kept.before_us else "
         "young).add(",
         replacement="                continue\n            old.add(",
-        killed_by="expiry/test_vacuum.py",
+        killed_by="expiry/test_vacuum.py::test_nothing_is_deleted_by_age_before_the_second_epoch_raise",
     ),
     Mutant(
         name="an expiry does not wait for the grace",
@@ -341,28 +341,28 @@ MUTANTS = (
         path=KEEPERS,
         text="        *iter_tags(metadata, now_us=over_us),\n",
         replacement="",
-        killed_by="expiry/test_vacuum.py",
+        killed_by="expiry/test_vacuum.py::test_a_tag_keeps_its_snapshot_through_expiry",
     ),
     Mutant(
         name="a vacuum does not ask the pins of clones",
         path=KEEPERS,
         text="        *iter_pins(metadata),\n",
         replacement="",
-        killed_by="refs/test_clone.py",
+        killed_by="refs/test_clone_deleted_rows.py",
     ),
     Mutant(
         name="a vacuum keeps one version too few",
         path=KEEPERS,
         text="            first=max(branch.floor, floors[branch.branch_id]),",
         replacement="            first=max(branch.floor, floors[branch.branch_id]) + 1,",
-        killed_by="expiry/test_vacuum.py",
+        killed_by="expiry/test_vacuum.py::test_a_dry_run_returns_what_would_be_deleted_and_writes_nothing",
     ),
     Mutant(
         name="slots are freed before their marker",
         path=VACUUM,
         text="            _put_marker(metadata, branch_id, chunk)",
         replacement="            pass",
-        killed_by="expiry/test_vacuum.py",
+        killed_by="expiry/test_vacuum.py::test_slots_are_deleted_by_chunk_after_the_marker_is_written",
     ),
     Mutant(
         name="a vacuum fences once",
