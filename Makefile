@@ -31,7 +31,7 @@ S3A := $(BIN)/python -m scripts.fetch_s3a &&
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak clean
+.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -69,6 +69,9 @@ bench: $(READY) ## Speed against plain Spark; QUICK=1 for two minutes
 
 soak: $(READY) ## Everything together for half an hour; MINUTES=3 for less
 	@$(WITH_JAVA) $(BIN)/python -m soak.run --minutes=$(or $(MINUTES),30) $(ARGS)
+
+mutants: $(READY) ## Seeded bugs, each of which a test must notice; ARGS="--count=5 --seed=1"
+	@$(BIN)/python -m tests.mutants.kill $(ARGS)
 
 clean: ## Remove every environment and all caches
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse

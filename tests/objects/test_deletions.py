@@ -254,6 +254,18 @@ def test_a_deleted_row_comes_back_for_nobody_if_its_deletion_file_is_lost(create
     assert keys(reader.to_arrow(version=1)) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("gone", range(1, 7))
+def test_each_block_of_a_segment_hides_its_own_rows(create: Create, gone: int) -> None:
+    table = create(properties={"fuse.block.rows": "2"})
+    table.append(rows(1, 2, 3, 4, 5, 6))
+    table.delete(f"k = {gone}")
+    reader = opened(table.metadata.store)
+
+    assert [block.live_rows for block in reader.blocks()].count(1) == 1
+    assert keys(reader.to_arrow()) == [key for key in range(1, 7) if key != gone]
+    assert keys(reader.changes(2).read_all()) == [gone]
+
+
 def test_more_rows_than_one_file_holds_are_hidden_by_several(
     create: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,14 @@ def test_the_reader_raises_a_typed_error_for_a_damaged_block(
         clustered.to_arrow()
 
 
+def test_a_block_with_another_blocks_bytes_is_damage(table: Table, store: MemoryStore) -> None:
+    first, second = (block_key(block.id) for block in table.blocks()[:2])
+    store.replace(first, store.get(second))
+
+    with pytest.raises(CorruptObjectError, match="differs from the hash"):
+        table.to_arrow()
+
+
 @pytest.mark.parametrize(
     ("read", "version"),
     [

@@ -23,7 +23,7 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fuse_stream.format.layout import MAIN, slot_key
+from fuse_stream.format.layout import MAIN, SEGMENTS_PREFIX, slot_key
 from fuse_stream.spark.sink import FuseSink, fuse_sink
 from fuse_stream.storage.local import LocalStore
 from tests.spark import conftest, streams
@@ -31,8 +31,13 @@ from tests.spark import conftest, streams
 ROOT = Path(__file__).parent.parent.parent
 
 BEFORE = "before the data"
+WITHIN = "within the data"
 BETWEEN = "between data and commit"
+CREATED = "after the commit, before its reply"
 AFTER = "after the commit"
+POINTS = (BEFORE, WITHIN, BETWEEN, CREATED, AFTER)
+"""In the order of a batch. WITHIN is after its blocks, before its segment; AFTER is before Spark
+notes the batch."""
 
 COUNT = "count"
 DISTINCT = "distinct"
@@ -128,6 +133,9 @@ class Driver:
             self._said.append(line.rstrip("\n"))
         return [line_of(self._said, start) for start in starts]
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def let_go(self, job: Job) -> None:
         """Let a parked job go on."""
         assert self._process.stdin is not None
@@ -183,7 +191,7 @@ def main() -> None:
     builder = conftest.builder(folder / "warehouse")
     spark = builder.config("spark.driver.maxResultSize", MAX_RESULT_SIZE).getOrCreate()
     parking = _Parking(jobs)
-    _park_before_slots(folder, jobs, parking)
+    _park_in_commits(folder, jobs, parking)
     for job in jobs:
         threading.Thread(target=_run, args=(spark, folder, job, parking)).start()
     parking.release_as_told()
@@ -214,21 +222,34 @@ def _start(spark: SparkSession, folder: Path, job: Job, parking: _Parking) -> St
     return streams.start(frame, deliver, checkpoint, output_mode=output_mode)
 
 
-def _park_before_slots(folder: Path, jobs: list[Job], parking: _Parking) -> None:
-    """Stop a job whose data are in the store before it creates the slot of its batch."""
+def _park_in_commits(folder: Path, jobs: list[Job], parking: _Parking) -> None:
+    """Stop a job before or after it creates the slot of its batch, or before the segment of it."""
     stops = {
         (folder / job.name / "table", slot_key(MAIN, job.batch_id + 1)): job
         for job in jobs
-        if job.point == BETWEEN
+        if job.point in {BETWEEN, CREATED}
     }
-    put_if_absent = LocalStore.put_if_absent
+    within = {folder / job.name / "table": job for job in jobs if job.point == WITHIN}
+    put_if_absent, put = LocalStore.put_if_absent, LocalStore.put
 
-    def put_or_park(store: LocalStore, key: str, data: bytes | memoryview) -> None:
-        if job := stops.get((store.root, key)):
+    def create_or_park(store: LocalStore, key: str, data: bytes | memoryview) -> None:
+        job = stops.get((store.root, key))
+        if job is not None and job.point == BETWEEN:
             parking.park(job)
         put_if_absent(store, key, data)
+        if job is not None and job.point == CREATED:
+            parking.park(job)
 
-    setattr(LocalStore, "put_if_absent", put_or_park)  # noqa: B010 - a method, to mypy
+    def put_or_park(store: LocalStore, key: str, data: bytes | memoryview) -> None:
+        job = within.get(store.root)
+        if job is not None and key.startswith(SEGMENTS_PREFIX):
+            newest = slot_key(MAIN, job.batch_id)
+            if (store.root / newest).exists():
+                parking.park(job)
+        put(store, key, data)
+
+    setattr(LocalStore, "put_if_absent", create_or_park)  # noqa: B010 - a method, to mypy
+    setattr(LocalStore, "put", put_or_park)  # noqa: B010 - the same
 
 
 if __name__ == "__main__":
