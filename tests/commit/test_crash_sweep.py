@@ -20,7 +20,7 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.model import (
     ModelTable,
@@ -36,7 +36,7 @@ FIRST = 29
 """Batches before the sweep, half of them overwritten: two more make a roll-up, three the hint."""
 HALF = FIRST // 2
 READS = {"get", "open_input", "list"}
-WAYS = [(fault, False) for fault in Fault] + [(Fault.FAILURE, True), (Fault.LOST_REPLY, True)]
+WAYS = [(fault, False) for fault in AT_ANY_CALL] + [(Fault.FAILURE, True), (Fault.LOST_REPLY, True)]
 
 WAYS_OF_READS = [way for way in WAYS if way[0] in {Fault.CRASH_BEFORE, Fault.FAILURE}]
 """A read that happened and was not heard of is one that did not happen."""
