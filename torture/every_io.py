@@ -8,9 +8,8 @@ says, by the oracle and by the package.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from torture.checks import (
     is_as,
     sound_oracle,
 )
-from torture.histories import CLOCKS, READING, RESTARTED, STEP_S, Drawer, Expected, Site, Step, create
+from torture.histories import READING, RESTARTED, STEP_S, Site, Stage, drawn_history
 
 BEFORE = (3, 14)
 """How many steps a history has before those whose calls meet faults, at least and at most."""
@@ -43,20 +42,9 @@ LASTING = (Fault.FAILURE, Fault.LOST_REPLY, Fault.LATE_LANDING)
 """Faults that a process may also meet in all of its later calls."""
 NEVER = 1 << 30
 """Calls after which a late write lands: behind the restart."""
+State = frozenset[tuple[str, MemoryObject]]
+"""All objects of a store, by key."""
 UNSURE = (CommitStateUnknownError, StorageError, ConflictError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A step, and the world before it."""
-
-    step: Step
-    objects: Mapping[str, MemoryObject]
-    now_us: int
-    before: Expected
-    after: Expected
-    head: int
-    """The version before the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,57 +59,35 @@ class Way:
         return self.fault.name.lower().replace("_", " ") + (" from then on" if self.lasts else "")
 
 
-def drawn_history(seed: int) -> list[Stage]:
-    """Return the history of a seed, step by step."""
-    chance = random.Random(seed)
-    drawer = Drawer(chance)
-    site = Site({})
-    create(site.store, seed=seed, cluster=drawer.cluster)
-    model = Expected()
-    model.note(0, 0)
-    stages = []
-    for number in range(chance.randint(*BEFORE) + SWEPT):
-        site.store.clock.advance(STEP_S)
-        head = site.opened().head()
-        step = drawer.rows() if number == 0 else drawer.step(model, head.floor, head.version)
-        before, objects = model.copy(), dict(site.store.objects)
-        table = site.opened(seed=seed * CLOCKS + 1 + number)
-        step.act(table)
-        step.expect(model)
-        model.note(head.version + 1, table.head().version)
-        stages.append(
-            Stage(
-                step=step,
-                objects=objects,
-                now_us=site.store.clock.now_us(),
-                before=before,
-                after=model.copy(),
-                head=head.version,
-            )
-        )
-    return stages
-
-
 def trial(seed: int, _folder: Path) -> Counter[str]:
     """Sweep the last steps of the seed's history."""
     outcomes: Counter[str] = Counter()
-    stages = drawn_history(seed)
+    history = drawn_history(seed, least=BEFORE[0] + SWEPT, most=BEFORE[1] + SWEPT)
+    stages = history.play()
     for number in range(len(stages) - SWEPT, len(stages)):
-        stage = stages[number]
-        counted = FaultyStore(Site(stage.objects, stage.now_us).store)
-        stage.step.act(Site({}, stage.now_us).opened(counted, seed=seed * CLOCKS + 1 + number))
-        for at_call, (verb, key) in enumerate(counted.calls, start=1):
-            for way in ways_of(verb):
-                try:
-                    outcome = _meet(stage, at_call, way, seed * CLOCKS + 1 + number)
-                except BrokenError as error:
-                    told = [f"{one.step.name}" for one in stages[: number + 1]]
-                    where = f"call {at_call} of the last step, {verb} {key}: {way.fault.value}"
-                    later = ["and so do all later calls"] if way.lasts else []
-                    raise PromiseBrokenError(str(error), [*told, where, *later]) from error
-                if outcome is not None:
-                    outcomes[f"{way}: {outcome}"] += 1
+        broken = _sweep(stages[number], outcomes)
+        if broken is not None:
+            shorter = history.until(number).shortened(lambda last: _sweep(last) is not None)
+            last = shorter.play()[-1]
+            told, where = _sweep(last) or broken
+            raise PromiseBrokenError(told, [*shorter.names, *where])
     return outcomes
+
+
+def _sweep(stage: Stage, outcomes: Counter[str] | None = None) -> tuple[str, list[str]] | None:
+    """Let each call of a step meet each fault; return the first broken promise and its fault."""
+    sweep = Sweep(stage)
+    for at_call, (verb, key) in enumerate(sweep.calls(), start=1):
+        for way in ways_of(verb):
+            try:
+                outcome = sweep.meet(at_call, way)
+            except BrokenError as error:
+                where = f"call {at_call} of this step, {verb} {key}: {way.fault.value}"
+                later = ["and so do all later calls of the process"] if way.lasts else []
+                return str(error), [where, *later]
+            if outcome is not None and outcomes is not None:
+                outcomes[f"{way}: {outcome}"] += 1
+    return None
 
 
 def ways_of(verb: str) -> Iterator[Way]:
@@ -133,31 +99,77 @@ def ways_of(verb: str) -> Iterator[Way]:
                 yield Way(fault=fault, lasts=True)
 
 
-def _meet(stage: Stage, at_call: int, way: Way, seed: int) -> str | None:
-    """Carry a step out with one fault, and restart; return the outcome, None if it did not fire."""
-    site = Site(stage.objects, stage.now_us)
-    faulty = FaultyStore(
-        site.store,
-        at_call=at_call,
-        fault=way.fault,
-        keep_failing=way.lasts,
-        land_after=NEVER if way.lasts else 1 + at_call % 5,
-    )
-    told = _told(stage.step, site, faulty, seed)
-    if not faulty.fired:
-        return None
-    landed = _check_told(site, stage, told)
-    site.store.clock.advance(STEP_S)
-    _restart(site, stage)
-    faulty.land()
-    _check_after(site, stage)
-    return f"{told}, {landed}"
+class Sweep:
+    """Carries one step out again and again, each time with one fault.
+
+    Many faults leave the same objects. Each such state is read by the oracle once, and restarted
+    from once: what follows from it is determined.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._judged: dict[State, tuple[bool, bool]] = {}
+        """Whether a state is as before the step, and as after it."""
+        self._restarted: set[State] = set()
+
+    def calls(self) -> list[tuple[str, str]]:
+        """Return the calls of the step without a fault: verb and key."""
+        stage = self._stage
+        site = Site(stage.objects, stage.now_us)
+        counted = FaultyStore(site.store)
+        stage.step.act(site.opened(counted, seed=stage.seed))
+        return counted.calls
+
+    def meet(self, at_call: int, way: Way) -> str | None:
+        """Carry the step out with a fault, and restart; return the outcome, None if none fired.
+
+        Raises:
+            BrokenError: a promise does not hold.
+        """
+        stage = self._stage
+        site = Site(stage.objects, stage.now_us)
+        faulty = FaultyStore(
+            site.store,
+            at_call=at_call,
+            fault=way.fault,
+            keep_failing=way.lasts,
+            land_after=NEVER if way.lasts else 1 + at_call % 5,
+        )
+        told = _told(stage, site, faulty)
+        if not faulty.fired:
+            return None
+        state = frozenset(site.store.objects.items())
+        landed = self._check_told(state, site, told)
+        if faulty.has_late_writes or state not in self._restarted:
+            self._restarted.add(state)
+            site.clock.advance(STEP_S)
+            _restart(site, stage)
+            faulty.land()
+            _check_after(site, stage)
+        return f"{told}, {landed}"
+
+    def _check_told(self, state: State, site: Site, told: str) -> str:
+        """Check that the table is as before the step or as after it, and the caller knows."""
+        if state not in self._judged:
+            oracle = sound_oracle(_bytes(site))
+            stage = self._stage
+            self._judged[state] = is_as(oracle, stage.before), is_as(oracle, stage.after)
+        is_before, is_after = self._judged[state]
+        check(is_after or is_before, "6: the table is neither as before the step nor as after it")
+        if is_before and is_after:
+            return "rows as they were"
+        if told == "acknowledged":
+            check(is_after, "1: an acknowledged step is not in the table")
+            return "found there"
+        unsure = {error.__name__ for error in UNSURE} | {"died"}
+        check(is_before or told in unsure, f"2: the caller was told {told}, and the step is there")
+        return "found there" if is_after else "not there"
 
 
-def _told(step: Step, site: Site, faulty: FaultyStore, seed: int) -> str:
+def _told(stage: Stage, site: Site, faulty: FaultyStore) -> str:
     """Return what the caller of a step was told."""
     try:
-        step.act(site.opened(faulty, seed=seed))
+        stage.step.act(site.opened(faulty, seed=stage.seed))
     except Crash:
         return "died"
     except FuseError as error:
@@ -165,21 +177,6 @@ def _told(step: Step, site: Site, faulty: FaultyStore, seed: int) -> str:
     except Exception as error:
         raise BrokenError(f"7: an error without a type of the package: {error!r}") from error
     return "acknowledged"
-
-
-def _check_told(site: Site, stage: Stage, told: str) -> str:
-    """Check that the table is as before the step or as after it, and that the caller knows."""
-    oracle = sound_oracle(_bytes(site))
-    is_after, is_before = is_as(oracle, stage.after), is_as(oracle, stage.before)
-    check(is_after or is_before, "6: the table is neither as before the step nor as after it")
-    if is_before and is_after:
-        return "rows as they were"
-    if told == "acknowledged":
-        check(is_after, "1: an acknowledged step is not in the table")
-        return "found there"
-    unsure = {error.__name__ for error in UNSURE} | {"died"}
-    check(is_before or told in unsure, f"2: the caller was told {told}, and the step is there")
-    return "found there" if is_after else "not there"
 
 
 def _restart(site: Site, stage: Stage) -> None:

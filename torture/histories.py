@@ -6,14 +6,15 @@ done twice, and what a person does is looked for before it is done again.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from fuse_stream.errors import NotFoundError
+from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.recovery.rewind import rewind_tables
@@ -54,7 +55,9 @@ class Expected:
     """Rows and ledger by version."""
 
     def copy(self) -> Expected:
-        return Expected(Counter(self.rows), dict(self.ledger), self.owner, dict(self.tags), {**self.at})
+        return Expected(
+            Counter(self.rows), dict(self.ledger), self.owner, dict(self.tags), {**self.at}
+        )
 
     def note(self, first: int, last: int) -> None:
         """Keep what the table holds as that of the versions from `first` to `last`."""
@@ -82,12 +85,14 @@ class Site:
     """A store with its own clock, and the processes that work on its table."""
 
     def __init__(self, objects: Mapping[str, MemoryObject], now_us: int = START_US) -> None:
-        self.store = MemoryStore(clock=ManualClock(wall_us=now_us))
+        self.clock = ManualClock(wall_us=now_us)
+        """The store's."""
+        self.store = MemoryStore(clock=self.clock)
         self.store.objects = dict(objects)
 
     def opened(self, store: Store | None = None, *, seed: int = 0, ahead_us: int = 0) -> Table:
         """Open the table as a new process does, whose clock differs from the store's."""
-        clock = ManualClock(wall_us=self.store.clock.now_us() + ahead_us, seed=seed)
+        clock = ManualClock(wall_us=self.clock.now_us() + ahead_us, seed=seed)
         return open_table(store or self.store, clock=clock, probe_store=False)
 
 
@@ -101,6 +106,110 @@ def create(store: Store, *, seed: int, cluster: bool) -> Table:
         clock=ManualClock(wall_us=START_US, seed=seed * CLOCKS),
         probe_store=False,
     )
+
+
+# ---- histories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A step, and the world before it."""
+
+    step: Step
+    objects: Mapping[str, MemoryObject]
+    now_us: int
+    seed: int
+    """Of the clock of the process that carries the step out."""
+    before: Expected
+    after: Expected
+    head: int
+    """The version before the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Steps that one driver carries out, each in a new process."""
+
+    seed: int
+    cluster: bool
+    """True if the table has a cluster key."""
+    steps: tuple[Step, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [step.name for step in self.steps]
+
+    def until(self, last: int) -> History:
+        """Return the history up to and with the step of this number."""
+        return replace(self, steps=self.steps[: last + 1])
+
+    def play(self) -> list[Stage]:
+        """Carry all steps out; return each with the world before it."""
+        player = Player(self.seed, cluster=self.cluster)
+        return [player.take(step) for step in self.steps]
+
+    def shortened(self, shows: Callable[[Stage], bool]) -> History:
+        """Return a history without steps that are not needed for `shows` to be true of its last.
+
+        A step that only others make possible goes with the first of them.
+        """
+        shortest = self
+        for number in reversed(range(len(self.steps) - 1)):
+            steps = (*shortest.steps[:number], *shortest.steps[number + 1 :])
+            shorter = replace(self, steps=steps)
+            try:
+                shown = shows(shorter.play()[-1])
+            except (FuseError, KeyError):
+                continue  # a later step needs this one
+            if shown:
+                shortest = shorter
+        return shortest
+
+
+class Player:
+    """Carries the steps of a history out, one after another."""
+
+    def __init__(self, seed: int, *, cluster: bool) -> None:
+        self.model = Expected()
+        self.model.note(0, 0)
+        self.floor = self.head = 0
+        """The oldest version that has not expired, and the newest."""
+        self._site = Site({})
+        self._seeds = itertools.count(seed * CLOCKS)
+        create(self._site.store, seed=next(self._seeds), cluster=cluster)
+
+    def take(self, step: Step) -> Stage:
+        """Carry a step out; return it with the world before it."""
+        site, model = self._site, self.model
+        site.clock.advance(STEP_S)
+        before, objects, head = model.copy(), dict(site.store.objects), self.head
+        table = site.opened(seed=(seed := next(self._seeds)))
+        step.act(table)
+        step.expect(model)
+        self.floor, self.head = table.head().floor, table.head().version
+        model.note(head + 1, self.head)
+        return Stage(
+            step=step,
+            objects=objects,
+            now_us=site.clock.now_us(),
+            seed=seed,
+            before=before,
+            after=model.copy(),
+            head=head,
+        )
+
+
+def drawn_history(seed: int, *, least: int, most: int) -> History:
+    """Return the history of a seed, of `least` to `most` steps."""
+    chance = random.Random(seed)  # noqa: S311 - a history that a seed repeats
+    drawer = Drawer(chance)
+    player = Player(seed, cluster=drawer.cluster)
+    steps = [drawer.rows()]
+    player.take(steps[0])
+    for _ in range(chance.randint(least, most) - 1):
+        steps.append(drawer.step(player.model, player.floor, player.head))
+        player.take(steps[-1])
+    return History(seed=seed, cluster=drawer.cluster, steps=tuple(steps))
 
 
 # ---- steps

@@ -85,6 +85,11 @@ class FaultyStore(StoreWrapper):
         """True if the fault has happened."""
         return self._at_call is not None and len(self.calls) >= self._at_call
 
+    @property
+    def has_late_writes(self) -> bool:
+        """True if a write has yet to land."""
+        return bool(self._late)
+
     def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:
         self.calls.append((verb, key))
         number = len(self.calls)

@@ -140,8 +140,7 @@ class Oracle:
 
     def _blocks(self, snapshot: Json) -> Iterator[Json]:
         for ref in snapshot["segments"]:
-            data = self._hashed(f"_sg/{ref['id']}_v1.json.zst", ref, "byte_size")
-            record = _loads(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+            record = _segment(self._hashed(f"_sg/{ref['id']}_v1.json.zst", ref, "byte_size"))
             _check(len(record["blocks"]) == ref["block_count"], "a segment lacks blocks")
             rows = sum(block["row_count"] for block in record["blocks"])
             _check(rows == ref["row_count"], "a segment lacks rows")
@@ -224,8 +223,13 @@ def _loads(data: bytes) -> Json:
 
 
 @lru_cache(maxsize=512)
+def _segment(data: bytes) -> Json:
+    return _loads(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+
+
+@lru_cache(maxsize=512)
 def _table(data: bytes) -> pa.Table:
-    return pq.read_table(pa.BufferReader(data))
+    return pq.read_table(pa.BufferReader(data), use_threads=False)
 
 
 def _column(table: pa.Table, column: Json) -> list[Any]:
