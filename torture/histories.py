@@ -17,6 +17,7 @@ import pyarrow as pa
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.layout import MAIN
 from fuse_stream.recovery.rewind import rewind_tables
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
@@ -90,10 +91,12 @@ class Site:
         self.store = MemoryStore(clock=self.clock)
         self.store.objects = dict(objects)
 
-    def opened(self, store: Store | None = None, *, seed: int = 0, ahead_us: int = 0) -> Table:
+    def opened(
+        self, store: Store | None = None, *, branch: str = MAIN, seed: int = 0, ahead_us: int = 0
+    ) -> Table:
         """Open the table as a new process does, whose clock differs from the store's."""
         clock = ManualClock(wall_us=self.clock.now_us() + ahead_us, seed=seed)
-        return open_table(store or self.store, clock=clock, probe_store=False)
+        return open_table(store or self.store, branch=branch, clock=clock, probe_store=False)
 
 
 def create(store: Store, *, seed: int, cluster: bool) -> Table:
@@ -148,6 +151,13 @@ class History:
         player = Player(self.seed, cluster=self.cluster)
         return [player.take(step) for step in self.steps]
 
+    def end(self) -> Site:
+        """Carry all steps out; return the store after the last."""
+        player = Player(self.seed, cluster=self.cluster)
+        for step in self.steps:
+            player.take(step)
+        return player.site
+
     def shortened(self, shows: Callable[[Stage], bool]) -> History:
         """Return a history without steps that are not needed for `shows` to be true of its last.
 
@@ -177,6 +187,11 @@ class Player:
         self._site = Site({})
         self._seeds = itertools.count(seed * CLOCKS)
         create(self._site.store, seed=next(self._seeds), cluster=cluster)
+
+    @property
+    def site(self) -> Site:
+        """The store after the last step."""
+        return self._site
 
     def take(self, step: Step) -> Stage:
         """Carry a step out; return it with the world before it."""
