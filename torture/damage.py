@@ -171,7 +171,7 @@ def _with_names(history: History) -> tuple[dict[str, MemoryObject], int]:
     side.set_properties({"owner": "side"})
     site.clock.advance(STEP_S)
     table.set_properties({"owner": "last"}, on_conflict="replan")
-    return dict(site.store.objects), site.clock.now_us()
+    return site.objects(), site.clock.now_us()
 
 
 def _kind_of(key: str, objects: Mapping[str, MemoryObject]) -> str:
@@ -216,9 +216,9 @@ def _ask(objects: Mapping[str, MemoryObject], now_us: int) -> Answers:
     """Return all answers about a table, each by a process of its own."""
     answers: Answers = {}
     for name, question in QUESTIONS.items():
-        store = FaultyStore(Site(objects, now_us).store)
+        store = FaultyStore(Site.of(objects, now_us).store)
         try:
-            answers[name] = question(Site(objects, now_us), store)
+            answers[name] = question(Site.of(objects, now_us), store)
         except FuseError as error:
             answers[name] = Told(type(error).__name__)
         except Exception as error:
@@ -304,6 +304,8 @@ def _judge(damaged: Damaged, now_us: int, sound: Answers) -> str:
         raise BrokenError(f"7: another answer, and no error: {', '.join(wrong)}")
     if damaged.kind in REPEATED and not is_gone:
         _check_fsck(damaged, now_us)
+    if wrong and is_gone:
+        return "deleted, and as if it had never been"
     if wrong:
         return f"another answer ({', '.join(wrong)}): no hash covers it"
     return " or ".join(told) if told else "the same answers"
@@ -319,7 +321,7 @@ def _check_fsck(damaged: Damaged, now_us: int) -> None:
 
 def _is_sound(objects: Mapping[str, MemoryObject], now_us: int) -> bool:
     try:
-        return Site(objects, now_us).opened(seed=READING).fsck(deep=True).is_sound
+        return Site.of(objects, now_us).opened(seed=READING).fsck(deep=True).is_sound
     except FuseError:
         return False
     except Exception as error:

@@ -115,7 +115,7 @@ class Sweep:
     def calls(self) -> list[tuple[str, str]]:
         """Return the calls of the step without a fault: verb and key."""
         stage = self._stage
-        site = Site(stage.objects, stage.now_us)
+        site = Site.of(stage.objects, stage.now_us)
         counted = FaultyStore(site.store)
         stage.step.act(site.opened(counted, seed=stage.seed))
         return counted.calls
@@ -127,7 +127,7 @@ class Sweep:
             BrokenError: a promise does not hold.
         """
         stage = self._stage
-        site = Site(stage.objects, stage.now_us)
+        site = Site.of(stage.objects, stage.now_us)
         faulty = FaultyStore(
             site.store,
             at_call=at_call,
@@ -138,7 +138,7 @@ class Sweep:
         told = _told(stage, site, faulty)
         if not faulty.fired:
             return None
-        state = frozenset(site.store.objects.items())
+        state = frozenset(site.objects().items())
         landed = self._check_told(state, site, told)
         if faulty.has_late_writes or state not in self._restarted:
             self._restarted.add(state)
@@ -197,7 +197,7 @@ def _check_after(site: Site, stage: Stage) -> None:
 
 
 def _bytes(site: Site) -> dict[str, bytes]:
-    return {key: item.data for key, item in site.store.objects.items()}
+    return {key: item.data for key, item in site.objects().items()}
 
 
 CAMPAIGN = Campaign(

@@ -85,11 +85,21 @@ class Step:
 class Site:
     """A store with its own clock, and the processes that work on its table."""
 
-    def __init__(self, objects: Mapping[str, MemoryObject], now_us: int = START_US) -> None:
-        self.clock = ManualClock(wall_us=now_us)
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
         """The store's."""
-        self.store = MemoryStore(clock=self.clock)
-        self.store.objects = dict(objects)
+
+    @classmethod
+    def of(cls, objects: Mapping[str, MemoryObject], now_us: int = START_US) -> Site:
+        """Return a store in memory with these objects."""
+        store = MemoryStore(clock=(clock := ManualClock(wall_us=now_us)))
+        store.objects = dict(objects)
+        return cls(store, clock)
+
+    def objects(self) -> dict[str, MemoryObject]:
+        """Return all objects of a store in memory by key; none of another store."""
+        return dict(self.store.objects) if isinstance(self.store, MemoryStore) else {}
 
     def opened(
         self, store: Store | None = None, *, branch: str = MAIN, seed: int = 0, ahead_us: int = 0
@@ -106,7 +116,7 @@ def create(store: Store, *, seed: int, cluster: bool) -> Table:
         first_schema(columns_of_arrow(SCHEMA)),
         cluster_by=["k"] if cluster else [],
         properties=PROPERTIES,
-        clock=ManualClock(wall_us=START_US, seed=seed * CLOCKS),
+        clock=ManualClock(wall_us=START_US, seed=seed),
         probe_store=False,
     )
 
@@ -179,25 +189,21 @@ class History:
 class Player:
     """Carries the steps of a history out, one after another."""
 
-    def __init__(self, seed: int, *, cluster: bool) -> None:
+    def __init__(self, seed: int, *, cluster: bool, site: Site | None = None) -> None:
+        """Create the table in the store of `site`, by default in memory."""
         self.model = Expected()
         self.model.note(0, 0)
         self.floor = self.head = 0
         """The oldest version that has not expired, and the newest."""
-        self._site = Site({})
+        self.site = Site.of({}) if site is None else site
         self._seeds = itertools.count(seed * CLOCKS)
-        create(self._site.store, seed=next(self._seeds), cluster=cluster)
-
-    @property
-    def site(self) -> Site:
-        """The store after the last step."""
-        return self._site
+        create(self.site.store, seed=next(self._seeds), cluster=cluster)
 
     def take(self, step: Step) -> Stage:
         """Carry a step out; return it with the world before it."""
-        site, model = self._site, self.model
+        site, model = self.site, self.model
         site.clock.advance(STEP_S)
-        before, objects, head = model.copy(), dict(site.store.objects), self.head
+        before, objects, head = model.copy(), site.objects(), self.head
         table = site.opened(seed=(seed := next(self._seeds)))
         step.act(table)
         step.expect(model)
