@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from fuse_stream.errors import FuseError
 from fuse_stream.table.handle import Table
-from tests.oracle.reader import Oracle, OracleError, Rows, rows_of
+from tests.oracle.reader import Oracle, OracleError, Row, Rows, listed_rows, rows_of
 from torture.histories import Expected, find_tag_rows
 
 KINDS_OF_CHANGE = {
@@ -117,17 +119,13 @@ def check_package(table: Table, oracle: Oracle, since: int) -> None:
         check(total == nets, f"4: the changes since {since} add up to {total}, not {nets}")
 
 
-def feed_sum(changes: object) -> dict[object, int]:
+def feed_sum(changes: pa.Table) -> dict[Row, int]:
     """Return how often each row came, less how often it went, where that is not 0."""
-    total: dict[object, int] = {}
-    table = changes
-    kinds = table.column("_change_type").to_pylist()  # type: ignore[attr-defined]
-    plain = table.drop_columns(  # type: ignore[attr-defined]
-        ["_change_type", "_commit_version", "_commit_timestamp"]
-    )
-    for number, kind in enumerate(kinds):
-        (one,) = rows_of(plain.slice(number, 1))
-        total[one] = total.get(one, 0) + KINDS_OF_CHANGE[kind]
+    total: dict[Row, int] = {}
+    kinds = changes.column("_change_type").to_pylist()
+    plain = changes.drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
+    for row, kind in zip(listed_rows(plain), kinds, strict=True):
+        total[row] = total.get(row, 0) + KINDS_OF_CHANGE[kind]
     return {row: count for row, count in total.items() if count}
 
 

@@ -101,12 +101,21 @@ class Site:
         """Return all objects of a store in memory by key; none of another store."""
         return dict(self.store.objects) if isinstance(self.store, MemoryStore) else {}
 
+    def process_clock(self, *, seed: int, ahead_us: int = 0) -> ManualClock:
+        """Return the clock of a new process, ahead of the store's by so much."""
+        return ManualClock(wall_us=self.clock.now_us() + ahead_us, seed=seed)
+
     def opened(
-        self, store: Store | None = None, *, branch: str = MAIN, seed: int = 0, ahead_us: int = 0
+        self,
+        store: Store | None = None,
+        *,
+        branch: str = MAIN,
+        seed: int = 0,
+        clock: ManualClock | None = None,
     ) -> Table:
-        """Open the table as a new process does, whose clock differs from the store's."""
-        clock = ManualClock(wall_us=self.clock.now_us() + ahead_us, seed=seed)
-        return open_table(store or self.store, branch=branch, clock=clock, probe_store=False)
+        """Open the table as a new process does: with a clock of its own, of this seed."""
+        own = clock or self.process_clock(seed=seed)
+        return open_table(store or self.store, branch=branch, clock=own, probe_store=False)
 
 
 def create(store: Store, *, seed: int, cluster: bool) -> Table:

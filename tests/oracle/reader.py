@@ -188,12 +188,15 @@ class Oracle:
 
 def rows_of(table: pa.Table) -> Rows:
     """Return the rows of an Arrow table, in the form of `Oracle.rows`."""
+    return Counter(listed_rows(table))
+
+
+def listed_rows(table: pa.Table) -> Iterator[Row]:
+    """Yield the rows of an Arrow table in their order, each in the form of `Oracle.rows`."""
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
-    found = Rows()
     for values in zip(*columns, strict=True):
         pairs = zip(table.column_names, values, strict=True)
-        found[tuple((name, value) for name, value in pairs if value is not None)] += 1
-    return found
+        yield tuple((name, value) for name, value in pairs if value is not None)
 
 
 def _check(holds: bool, what: str) -> None:  # noqa: FBT001 - as of assert
