@@ -128,7 +128,7 @@ class Damaged:
 
 def trial(seed: int, _folder: Path) -> Counter[str]:
     """Damage the table of a seed again and again."""
-    chance = random.Random(f"damage {seed}")  # noqa: S311 - damage that a seed repeats
+    chance = random.Random(f"damage {seed}")
     history = drawn_history(seed, least=6, most=20)
     objects, now_us = _with_names(history)
     sound = _ask(objects, now_us)

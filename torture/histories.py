@@ -231,7 +231,7 @@ class Player:
 
 def drawn_history(seed: int, *, least: int, most: int) -> History:
     """Return the history of a seed, of `least` to `most` steps."""
-    chance = random.Random(seed)  # noqa: S311 - a history that a seed repeats
+    chance = random.Random(seed)
     drawer = Drawer(chance)
     player = Player(seed, cluster=drawer.cluster)
     steps = [drawer.rows()]

@@ -75,7 +75,7 @@ from torture.histories import (
 
 T = TypeVar("T")
 
-HISTORIES = 10
+HISTORIES = 20
 """How many histories a trial draws."""
 STEPS, NIGHT_STEPS = 30, 100
 NIGHT = 1_000
@@ -216,12 +216,13 @@ class TableMachine(RuleBasedStateMachine):
         floor = self._opened().head().floor
         if version < max(floor, 1) or version not in self.model.at:
             return
-        is_known = (self._application, "") in self.model.ledger
+        writer = self._application, ""
+        before = self.model.ledger.get(writer)
         if self._take(rewind(version, f"rewind {len(self.history)}")):
             self.last = None
-            if is_known:
+            if before != self.model.ledger.get(writer):
                 self._refuse_query("of a query that was retired", self._run_query)
-            self._begin_query()
+                self._begin_query()
 
     @precondition(lambda self: self.last is not None)
     @rule(other=st.booleans(), lower=st.booleans())
@@ -371,8 +372,8 @@ class TableMachine(RuleBasedStateMachine):
     def _run_query(self) -> Verdict:
         verdict = self._commit_query(self.done + 1)
         self.done += 1
-        files = batch_files([self.done])
         name = f"commits/{self.done}"
+        files = batch_files([self.done])
         self.query.checkpoint.replace(name, files[name].encode())
         return verdict
 

@@ -91,7 +91,7 @@ class Cut:
 
 def trial(seed: int, folder: Path) -> Counter[str]:
     """Cut the power at many moments of the seed's history."""
-    chance = random.Random(f"power loss {seed}")  # noqa: S311 - cuts that a seed repeats
+    chance = random.Random(f"power loss {seed}")
     recorded = _record(seed, chance, folder / "live" / TABLE)
     outcomes: Counter[str] = Counter()
     seen: set[int] = set()
@@ -118,7 +118,7 @@ def _record(seed: int, chance: random.Random, root: Path) -> Recorded:
     root.parent.mkdir(parents=True)
     site = Site(LocalStore(root), FolderClock(root))
     recorder = Recorder(root)
-    drawer = Drawer(random.Random(seed))  # noqa: S311 - the same
+    drawer = Drawer(random.Random(seed))
     stages = []
     with recorder.recording():
         player = Player(seed, cluster=drawer.cluster, site=site)
@@ -141,7 +141,7 @@ def _check_record(recorder: Recorder, root: Path) -> None:
     disk = Disk()
     for event in recorder.events:
         disk.happen(event)
-    chance = random.Random(0)  # noqa: S311 - not asked: all is kept
+    chance = random.Random(0)
     recorded = {
         path.removeprefix(f"{TABLE}/"): data
         for path, data in disk.state(lambda: True, chance).items()
@@ -174,7 +174,7 @@ def _left(recorded: Recorded, cut: Cut) -> tuple[dict[str, bytes], int | None, b
         disk.happen(event)
         if isinstance(event, Acknowledged):
             done = event.number
-    chance = random.Random(cut.seed)  # noqa: S311 - the same
+    chance = random.Random(cut.seed)
     files = disk.state(lambda: chance.random() < cut.keeps, chance)
     return files, done, disk.is_synced
 

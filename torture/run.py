@@ -183,7 +183,7 @@ def run_trial(name: str, seed: int) -> Ended:
     campaign = load_campaigns()[name]
     start_s = time.monotonic()
     # A trial that hangs shows where, and ends its process.
-    faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
+    faulthandler.dump_traceback_later(PATIENCE_S, exit=True, file=sys.__stderr__)
     with tempfile.TemporaryDirectory(prefix=f"torture-{name}-", ignore_cleanup_errors=True) as path:
         try:
             outcomes = campaign.trial(seed, Path(path))
