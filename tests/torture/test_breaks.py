@@ -91,6 +91,8 @@ def test_a_broken_package_breaks_a_promise(
     harm: Callable[[Patch], None],
     promise: str,
 ) -> None:
+    # A short history is wanted here, not the shortest.
+    monkeypatch.setattr("hypothesis.internal.conjecture.engine.MAX_SHRINKING_SECONDS", 3)
     harm(monkeypatch)
     found = broken_by(trial, tmp_path, range(12))
 
