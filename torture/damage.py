@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from fuse_stream.errors import FuseError
 from fuse_stream.format.layout import MAIN, slot_of
 from fuse_stream.format.refs import Lease
+from fuse_stream.objects import blocks
 from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import store_lease
 from fuse_stream.storage.base import Store
@@ -127,7 +129,14 @@ class Damaged:
 
 
 def trial(seed: int, _folder: Path) -> Counter[str]:
-    """Damage the table of a seed again and again."""
+    """Damage the table of a seed again and again; odd seeds read its blocks as large ones."""
+    # A small block is read as a whole and compared with its hash, of a large one the pages are.
+    most = 0 if seed % 2 else blocks.MAX_WHOLE_BYTES
+    with mock.patch.object(blocks, "MAX_WHOLE_BYTES", most):
+        return _damage_again(seed)
+
+
+def _damage_again(seed: int) -> Counter[str]:
     chance = random.Random(f"damage {seed}")
     history = drawn_history(seed, least=6, most=20)
     objects, now_us = _with_names(history)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -245,7 +245,7 @@ def drawn_history(seed: int, *, least: int, most: int) -> History:
 # ---- steps
 
 
-def data(rows: list[tuple[object, ...]], *, wide: bool = False) -> pa.Table:
+def data(rows: Sequence[tuple[object, ...]], *, wide: bool = False) -> pa.Table:
     """Return rows of the history's table; `wide` rows have the column `extra`."""
     schema = WIDE if wide else SCHEMA
     columns = list(zip(*rows, strict=True))

@@ -39,6 +39,8 @@ NIGHT_FIRST = 1_000
 NIGHT_FILE = Path(".cache/torture/night.json")
 PATIENCE_S = 1_800.0
 """The longest time of one trial; one that takes longer hangs."""
+STDERR = 2
+"""The descriptor: `sys.stderr` may be another stream."""
 TELL_S = 20.0
 """How long a campaign runs without a line of progress."""
 
@@ -183,7 +185,7 @@ def run_trial(name: str, seed: int) -> Ended:
     campaign = load_campaigns()[name]
     start_s = time.monotonic()
     # A trial that hangs shows where, and ends its process.
-    faulthandler.dump_traceback_later(PATIENCE_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(PATIENCE_S, exit=True, file=STDERR)
     with tempfile.TemporaryDirectory(prefix=f"torture-{name}-", ignore_cleanup_errors=True) as path:
         try:
             outcomes = campaign.trial(seed, Path(path))

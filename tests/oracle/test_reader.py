@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from fuse_stream.table.handle import Table
-from tests.oracle.reader import Changes, Oracle, OracleError, rows_of
+from tests.oracle.reader import Changes, Oracle, OracleError, Row, rows_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "table"
 Objects = dict[str, bytes]
@@ -32,7 +32,7 @@ TWO = (("k", 2),)
 THREE = (("k", 3), ("v", "three"), ("at", (("x", "NaN"), ("tags", ()))), ("m", ()))
 FOUR = (("k", 4), ("v", "four"), ("extra", Decimal("1.10")))
 NINE = (("k", 9), ("v", "nine"))
-VERSIONS = [
+VERSIONS: list[tuple[list[Row], dict[tuple[str, str], int]]] = [
     ([], {}),
     ([ONE, TWO], {("pipe", ""): 0}),
     ([ONE, TWO, THREE], {("pipe", ""): 1}),
