@@ -38,6 +38,6 @@ CAMPAIGN = Campaign(
     "call; after a restart the table is as without them",
     unit="faults of the script",
     trial=trial,
-    in_ci=900,
-    in_night=900,
+    in_ci=300,
+    in_night=300,
 )

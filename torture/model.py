@@ -85,6 +85,7 @@ SKEW_S = 300
 JUMPS_S = (-86_400, -3_600, 0, 0, 240, 400, 86_400)
 """How far the clock of a writer is ahead of the store's after a jump."""
 WORDS = st.sampled_from(["red", "green", "blue"])
+UPKEEP = ("compact", "recluster", "expire", "vacuum", "tag", "alter")
 SMALL = st.integers(0, 40)
 
 
@@ -184,31 +185,21 @@ class TableMachine(RuleBasedStateMachine):
     def update(self, first: int, more: int, text: str) -> None:
         self._take(update(first, first + more, text))
 
-    @rule(owner=WORDS)
-    def alter(self, owner: str) -> None:
-        self._take(alter(owner))
-
-    @rule()
-    def compact(self) -> None:
-        self._take(compact())
-
-    @precondition(lambda self: self.cluster)
-    @rule()
-    def recluster(self) -> None:
-        self._take(recluster())
-
-    @rule(keep=st.integers(1, 5))
-    def expire(self, keep: int) -> None:
-        self._take(expire(keep))
-
-    @rule()
-    def vacuum(self) -> None:
-        self._take(vacuum())
-
-    @precondition(lambda self: len(self.model.tags) < 4)
-    @rule()
-    def tag(self) -> None:
-        self._take(tag(f"tag-{len(self.history)}"))
+    @rule(what=st.sampled_from(UPKEEP), keep=st.integers(1, 5))
+    def maintain(self, what: str, keep: int) -> None:
+        match what:
+            case "alter":
+                self._take(alter(f"owner {keep}"))
+            case "compact":
+                self._take(compact())
+            case "recluster" if self.cluster:
+                self._take(recluster())
+            case "expire":
+                self._take(expire(keep))
+            case "tag" if len(self.model.tags) < 4:
+                self._take(tag(f"tag-{len(self.history)}"))
+            case _:
+                self._take(vacuum())
 
     @rule(back=st.integers(1, 8))
     def rewind(self, back: int) -> None:
