@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -34,7 +34,6 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.records import Operation
 from fuse_stream.storage.base import Store
-from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
@@ -72,8 +71,7 @@ from torture.histories import (
     upsert,
     vacuum,
 )
-
-T = TypeVar("T")
+from torture.stalling import StallingStore
 
 HISTORIES = 20
 """How many histories a trial draws."""
@@ -87,25 +85,6 @@ JUMPS_S = (-86_400, -3_600, 0, 0, 240, 400, 86_400)
 WORDS = st.sampled_from(["red", "green", "blue"])
 UPKEEP = ("compact", "recluster", "expire", "vacuum", "tag", "alter")
 SMALL = st.integers(0, 40)
-
-
-class StallingStore(StoreWrapper):
-    """A store of a process that sleeps before its call `at_call`, while `meanwhile` happens."""
-
-    overlaps = False
-
-    def __init__(self, store: Store, at_call: int, meanwhile: Callable[[], None]) -> None:
-        super().__init__(store)
-        self.slept = False
-        self._left = at_call
-        self._meanwhile = meanwhile
-
-    def call(self, verb: str, key: str, act: Callable[[Store, str], T]) -> T:  # noqa: ARG002
-        self._left -= 1
-        if self._left == 0:
-            self.slept = True
-            self._meanwhile()
-        return act(self.store, key)
 
 
 class TableMachine(RuleBasedStateMachine):

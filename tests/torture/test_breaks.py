@@ -77,7 +77,7 @@ def broken_by(trial: Trial, folder: Path, seeds: Iterable[int]) -> PromiseBroken
         (every_io.trial, no_ledger, "2"),
         (damage.trial, no_hash_of_blocks, "7"),
         (model.trial, no_ledger, "1|2|a"),  # or an error of an invariant
-        (model.trial, no_tags, "5"),
+        pytest.param(model.trial, no_tags, "5", marks=pytest.mark.long),
     ],
 )
 def test_a_broken_package_breaks_a_promise(
