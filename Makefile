@@ -31,7 +31,7 @@ S3A := $(BIN)/python -m scripts.fetch_s3a &&
 PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants clean
+.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants torture torture-night clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -72,6 +72,12 @@ soak: $(READY) ## Everything together for half an hour; MINUTES=3 for less
 
 mutants: $(READY) ## Seeded bugs, each of which a test must notice; ARGS="--count=5 --seed=1"
 	@$(BIN)/python -m tests.mutants.kill $(ARGS)
+
+torture: $(READY) ## Break tables on purpose, in minutes; FAULTS=200000, ARGS="--only model --seed 7"
+	@$(WITH_JAVA) $(SERVERS) $(BIN)/python -m torture.run $(if $(FAULTS),--faults=$(FAULTS)) $(ARGS)
+
+torture-night: $(READY) ## The same for hours; a run that was stopped goes on; MINUTES=40 for a part
+	@$(WITH_JAVA) $(SERVERS) $(BIN)/python -m torture.run --night $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
 
 clean: ## Remove every environment and all caches
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse

@@ -114,8 +114,9 @@ class Store(Protocol):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with `prefix` (a folder, ends in `/`), in key order.
 
-        Folder markers (their keys end in `/`) are left out. Nothing is cached. Used for ages and
-        garbage; no commit depends on it.
+        Folder markers (their keys end in `/`) are left out. Nothing is cached: an object whose
+        write was acknowledged before is there. Used for ages, names and garbage: vacuum depends on
+        it, no commit and no read of rows does.
         """
         ...
 

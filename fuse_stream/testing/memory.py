@@ -11,6 +11,7 @@ from typing import BinaryIO
 from fuse_stream.clock import SYSTEM_CLOCK, Clock
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.storage.base import ObjectInfo, check_size
+from fuse_stream.storage.local import STAGED_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +79,13 @@ class MemoryStore:
             self.objects[key] = self._object(data)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with self._lock:
-            found = [
-                ObjectInfo(key=key, size=len(item.data), modified_us=item.modified_us)
-                for key, item in sorted(self.objects.items(), key=lambda pair: pair[0])
-                if key.startswith(prefix)
-            ]
-        return iter(found)
+        return self._listed(prefix, staged=False)
 
     def leftovers(self) -> Iterator[ObjectInfo]:
-        return iter(())
+        return self._listed("", staged=True)
 
     def names(self, prefix: str) -> Sequence[str]:
-        with self._lock:
-            below = [key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)]
+        below = [info.key.removeprefix(prefix) for info in self.list(prefix)]
         parts = {key.partition("/") for key in below}
         return sorted({name + slash for name, slash, _ in parts})
 
@@ -105,6 +99,16 @@ class MemoryStore:
 
     def location(self, key: str) -> str:
         return f"{self.url}/{key}"
+
+    def _listed(self, prefix: str, *, staged: bool) -> Iterator[ObjectInfo]:
+        with self._lock:
+            found = [
+                ObjectInfo(key=key, size=len(item.data), modified_us=item.modified_us)
+                for key, item in sorted(self.objects.items(), key=lambda pair: pair[0])
+                if key.startswith(prefix)
+                and key.rpartition("/")[2].startswith(STAGED_PREFIX) is staged
+            ]
+        return iter(found)
 
     def _object(self, data: bytes | memoryview) -> MemoryObject:
         return MemoryObject(data=bytes(data), modified_us=self.clock.now_us())

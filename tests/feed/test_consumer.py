@@ -52,7 +52,7 @@ from fuse_stream.objects.leases import (
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import create_table
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, Fault, FaultyStore
 from tests.feed.test_follow import SCHEMA, Row, Scene, Stream, short
 from tests.kit.interleave import iter_schedules, run_interleaved
 
@@ -522,7 +522,7 @@ def test_a_floor_that_passes_a_lease_in_the_making_is_noticed() -> None:
 # ---- crashes and lost replies
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", AT_ANY_CALL)
 def test_a_reader_that_dies_at_any_call_continues_when_it_is_started_again(fault: Fault) -> None:
     """A slow one, whose snapshots only its lease keeps."""
     for call in range(1, 40):
@@ -550,7 +550,7 @@ def test_a_reader_that_dies_at_any_call_continues_when_it_is_started_again(fault
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", AT_ANY_CALL)
 def test_a_lease_that_came_too_late_helps_no_restart(fault: Fault) -> None:
     """The floor passes between the look and the write, and the reader dies before it withdraws."""
     for call in range(1, 30):

@@ -31,7 +31,7 @@ from fuse_stream.objects.refs import MAIN_BRANCH
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, FaultyStore
 from tests.protocol.witness import Witness
 from tests.protocol.worlds import GRACE_S, LEASE_S
 from tests.recovery.histories import keys as keys_of
@@ -100,7 +100,7 @@ class Actor:
         if self.chance.random() >= FAULTY:
             return store
         self._at_call = self.chance.randint(1, 60)
-        fault = self.chance.choice(list(Fault))
+        fault = self.chance.choice(AT_ANY_CALL)
         self._faulty = FaultyStore(store, at_call=self._at_call, fault=fault)
         return self._faulty
 

@@ -49,7 +49,7 @@ from fuse_stream.refs.clone import clone
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.checkpoints import offsets_text, put
@@ -182,7 +182,7 @@ class Driver:
             self.tables = []
             for number, store in enumerate(world.stores):
                 at_call = world.chance.randint(1, 30) if world.chance.random() < 0.15 else 10**9
-                fault = world.chance.choice(list(Fault))
+                fault = world.chance.choice(AT_ANY_CALL)
                 faulty = FaultyStore(store, at_call=at_call, fault=fault)
                 self.tables.append(world.table(number, faulty))
         return self.tables
@@ -366,7 +366,7 @@ def _go_back(world: World, driver: Driver, goal: Goal, retire: tuple[str, ...] =
     new = MemoryStore()
     for wanted in (world.chance.sample(everything, world.chance.randint(1, len(everything))), None):
         named = everything if wanted is None else wanted
-        fault = world.chance.choice(list(Fault))
+        fault = world.chance.choice(AT_ANY_CALL)
         at_call = world.chance.randint(1, 60) if world.chance.random() < 0.3 else 10**9
         tables = [
             world.table(number, FaultyStore(world.stores[number], at_call=at_call, fault=fault))

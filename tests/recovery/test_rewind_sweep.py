@@ -20,7 +20,7 @@ from fuse_stream.storage.base import ObjectInfo, Store
 from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import create_table
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.conftest import SCHEMA
 from tests.recovery.histories import keys, opened, rewind
@@ -90,7 +90,7 @@ def is_inert(fork: Store) -> bool:
     return False
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("fault", AT_ANY_CALL)
 def test_after_any_fault_a_rewind_is_done_or_not_and_the_same_call_finishes_it(
     fault: Fault,
 ) -> None:

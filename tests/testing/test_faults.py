@@ -10,7 +10,7 @@ import pytest
 from fuse_stream.errors import AlreadyExistsError, NotFoundError, StorageError
 from fuse_stream.storage.base import Store
 from fuse_stream.testing.clock import ManualClock
-from fuse_stream.testing.faults import Crash, Fault, FaultyStore
+from fuse_stream.testing.faults import AT_ANY_CALL, Crash, Fault, FaultyStore
 from fuse_stream.testing.memory import MemoryStore
 from tests.kit.interleave import iter_schedules, run_interleaved
 
@@ -45,7 +45,7 @@ def test_every_call_is_counted_and_passed_on(memory: MemoryStore, verb: str) -> 
     assert key == {"list": "_b/"}.get(verb, key)
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", AT_ANY_CALL)
 @pytest.mark.parametrize("verb", CALLS)
 def test_the_chosen_call_gets_its_fault(memory: MemoryStore, verb: str, fault: Fault) -> None:
     store = FaultyStore(memory, at_call=2, fault=fault)
@@ -91,6 +91,65 @@ def test_a_lost_reply_hides_that_the_name_was_taken(memory: MemoryStore, fault: 
 
     with pytest.raises(Crash if fault in CRASHES else StorageError):
         store.put_if_absent("_b/old", b"1")
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "replace"])
+def test_a_torn_write_leaves_a_part_under_a_staged_name(memory: MemoryStore, verb: str) -> None:
+    store = FaultyStore(memory, at_call=1, fault=Fault.TORN_WRITE)
+
+    with pytest.raises(Crash):
+        getattr(store, verb)("_b/torn", b"0123")
+
+    assert [(info.key, info.size) for info in memory.leftovers()] == [("_b/.tmp-torn", 2)]
+    assert [info.key for info in memory.list("_b/")] == ["_b/old"]
+    assert memory.names("_b/") == ["old"]
+
+
+def test_a_late_write_lands_behind_later_calls(memory: MemoryStore) -> None:
+    store = FaultyStore(memory, at_call=1, fault=Fault.LATE_LANDING, land_after=2)
+    with pytest.raises(StorageError, match="reply was lost"):
+        store.put_if_absent("_b/new", b"1")
+
+    for _ in range(2):
+        with pytest.raises(NotFoundError):
+            store.get("_b/new")
+    assert store.get("_b/new") == b"1"
+
+
+def test_a_late_creation_does_not_replace_what_came_before_it(memory: MemoryStore) -> None:
+    store = FaultyStore(memory, at_call=1, fault=Fault.LATE_LANDING)
+    with pytest.raises(StorageError):
+        store.put_if_absent("_b/new", b"1")
+    store.put_if_absent("_b/new", b"2")
+
+    store.land()
+    assert memory.get("_b/new") == b"2"
+
+
+def test_a_stale_listing_lacks_the_object_written_last() -> None:
+    memory = MemoryStore(clock=(clock := ManualClock()))
+    for name in ("new", "older"):
+        memory.put(f"_b/{name}", b"1")
+    clock.advance(1)
+    memory.replace("_b/new", b"2")
+    store = FaultyStore(memory, at_call=1, fault=Fault.STALE_LIST)
+
+    assert [info.key for info in store.list("_b/")] == ["_b/older"]
+    assert [info.key for info in store.list("_b/")] == ["_b/new", "_b/older"]
+    assert not list(FaultyStore(MemoryStore(), at_call=1, fault=Fault.STALE_LIST).list("_b/"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "faults"),
+    [
+        ("get", {Fault.CRASH_BEFORE, Fault.FAILURE}),
+        ("list", {Fault.CRASH_BEFORE, Fault.FAILURE, Fault.STALE_LIST}),
+        ("delete", {*AT_ANY_CALL, Fault.LATE_LANDING}),
+        ("put_if_absent", set(Fault) - {Fault.STALE_LIST}),
+    ],
+)
+def test_each_method_meets_the_faults_that_it_can_show(verb: str, faults: set[Fault]) -> None:
+    assert {fault for fault in Fault if fault.applies_to(verb)} == faults
 
 
 def test_a_crash_is_not_caught_by_except_exception() -> None:

@@ -1,0 +1,1 @@
+"""A second reader of tables, written from docs/format.md alone."""
