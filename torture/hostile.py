@@ -40,7 +40,7 @@ def trial(seed: int, folder: Path) -> Counter[str]:  # noqa: ARG001 - these tabl
     Raises:
         PromiseBrokenError: a verb crashed, took too long or too much, or left the table.
     """
-    choose = random.Random(seed)  # noqa: S311 - a trial that can be repeated
+    choose = random.Random(seed)
     seen: Counter[str] = Counter()
     listed = _by_hand()
     for number in range(BY_HAND):

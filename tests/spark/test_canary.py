@@ -61,10 +61,10 @@ def test_no_plan_log_line_checkpoint_or_table_holds_the_secret(
     query.awaitTermination()
     with pytest.raises(Exception, match="k2") as caught:
         read(spark, first, storage_options=OPTIONS, where="k2 > 1").collect()
+    query.explain(extended=True)
     shown = [
         *plans,
         str(query.lastProgress),
-        str(query.explain(extended=True)),
         str(caught.value),
         repr(sink),
         str(session.sql("SHOW TABLES IN lake").collect()),

@@ -68,7 +68,9 @@ ACTS: dict[str, Act] = {
         table.overwrite(rows(*range(5000, 5010))),
         table.append(rows(5010)),
         table.compact(),
-        expire_all(table),
+        table.expire(keep_last=1),
+        table.vacuum(),
+        table.vacuum(),
     ),
 }
 PROPERTIES = {"fuse.grace": "0s", "fuse.vacuum.age": "0s", "fuse.block.rows": "30"}
