@@ -1,22 +1,19 @@
-"""What a table holds when nobody writes to it any more, read by plain JSON and pyarrow.
+"""What a table holds when nobody writes to it any more, read by the oracle.
 
 Every row of these campaigns names the batch that it came with, so loss and doubling are seen from
-the rows alone. Nothing here is the package's, but where a promise is about what the package says.
+the rows alone.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fuse_stream.table.handle import Table
+from tests.oracle.reader import Oracle, OracleError
 from torture.campaign import PromiseBrokenError
 
 Row = tuple[str, int, int]
@@ -51,61 +48,47 @@ class Files:
     """The files of a table's branch `main`, in a folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._slots = sorted((folder / "_ss" / "main").glob("*_v1.json"))
+        self._oracle = Oracle.of_folder(folder)
 
     def history(self) -> list[str]:
         """Return a line for each snapshot: its version, what it did, and which batches it holds."""
-        return [
-            f"version {record['version']}: {record['operation']}, ledger "
-            + ", ".join(f"{app} {batch}" for (app, _), batch in sorted(ledger_of(record).items()))
-            for record in map(_loads, self._slots)
-        ]
+        try:
+            versions = range(self._oracle.floor, self._oracle.head + 1)
+        except OracleError as error:
+            return [str(error)]
+        return list(map(self._line, versions))
 
-    def check_chain(self) -> None:
-        """Raise unless the versions have no gap, and each names its parent by its hash."""
-        before: Path | None = None
-        for slot in self._slots:
-            record = _loads(slot)
-            if before is not None:
-                parent = _loads(before)
-                follows = record["version"] == parent["version"] + 1
-                self._check(follows, f"no version follows {parent['version']}")
-                named = record["parent"]["sha256"] == _sha256(before.read_bytes())
-                self._check(named, f"version {record['version']} was built on another parent")
-                later = record["timestamp_us"] > parent["timestamp_us"]
-                self._check(later, f"the time of version {record['version']} is not later")
-            before = slot
+    def _line(self, version: int) -> str:
+        try:
+            operation = self._oracle.snapshot(version)["operation"]
+            ledger = sorted(self._oracle.ledger(version).items())
+        except OracleError as error:
+            return f"version {version}: {error}"
+        batches = ", ".join(f"{app} {batch}" for (app, _), batch in ledger)
+        return f"version {version}: {operation}, ledger {batches}"
 
     def batch_at(self, version: int, app: str) -> int | None:
         """Return the last batch of an application at a version; None if the version has none."""
-        found = [slot for slot in self._slots if int(slot.name.partition("_")[0]) == version]
-        return ledger_of(_loads(found[0])).get((app, "")) if found else None
+        try:
+            return self._oracle.ledger(version).get((app, ""))
+        except OracleError:  # there is no such version
+            return None
 
     def rows(self) -> Rows:
-        """Return the rows of the head, whose objects all have the hashes that name them."""
-        head = _loads(self._slots[-1])
-        self._check(not head.get("deletion_files"), "rows are hidden that nobody deleted")
-        found = Rows()
-        for ref in head["segments"]:
-            stored = self._checked(f"_sg/{ref['id']}_v1.json.zst", ref["sha256"])
-            text = pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read()
-            for block in json.loads(text)["blocks"]:
-                data = self._checked(f"_b/{block['id']}_v1.parquet", block["sha256"])
-                table = pq.read_table(pa.BufferReader(data))
-                found.update(rows_in(table))
-        return found
+        """Return the rows of the head, after a look at the whole chain of versions.
 
-    def _checked(self, key: str, sha256: str) -> bytes:
-        path = self._folder / key
-        self._check(path.exists(), f"{key} is missing")
-        data = path.read_bytes()
-        self._check(_sha256(data) == sha256, f"{key} has other bytes than were committed")
-        return data
-
-    def _check(self, holds: bool, promise: str) -> None:  # noqa: FBT001 - as of assert
-        if not holds:
-            raise PromiseBrokenError(promise, self.history())
+        Raises:
+            PromiseBrokenError: the objects are not those of a table.
+        """
+        try:
+            self._oracle.check_chain()
+            found = self._oracle.rows()
+        except OracleError as error:
+            raise PromiseBrokenError(str(error), self.history()) from error
+        names = SCHEMA.names
+        return Rows(
+            {tuple(dict(row)[name] for name in names): count for row, count in found.items()}
+        )
 
 
 def rows_in(table: pa.Table) -> Iterator[Row]:
@@ -128,7 +111,6 @@ def check_settled(table: Table, folder: Path, batches: Mapping[str, int]) -> Non
     `folder` has the table's files; `batches` says how many each application has delivered.
     """
     files, wanted = Files(folder), rows_wanted(batches)
-    files.check_chain()
     check_rows(files.rows(), wanted, "the table", files.history())
     report = table.fsck(deep=True)
     if not report.is_sound:
@@ -146,21 +128,6 @@ def check_feed(table: Table, folder: Path, batches: Mapping[str, int]) -> None:
     check_rows(added, rows_wanted(batches) + gone, "the sum of the feed", history)
     if gone:
         raise PromiseBrokenError(f"the feed removes rows: {_batches(gone)}", history)
-
-
-def ledger_of(record: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Return the last batch of each application and writer in a snapshot's record."""
-    entries = record["ledger"]["entries"]
-    return {(entry["application"], entry["writer"]): entry["batch_id"] for entry in entries}
-
-
-def _loads(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_bytes())
-    return record
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _batches(rows: Rows) -> list[tuple[str, int]]:

@@ -1,12 +1,7 @@
 """Snapshots, segments and the table file: loaded and verified, and the search for the head.
 
 Rules:
-- The head is found with `get`, without a listing.
-- A version is *taken* if its slot exists or its chunk has a floor marker. The taken versions have
-  no gaps unless slots were lost, so an exponential and then a binary search finds the largest one,
-  which is the head.
-- One lost slot does not end the history: a search without a known head also tries the slot after
-  the next one.
+- The head is found with `get`, without a listing: see `head_search`.
 - If a branch's hint is ahead of its head, newer slots are lost: reads log a warning, writes fail.
 - A path with a history but without a table file is a damaged table; no new table is created there.
 - Immutable objects are cached in memory, within limits.

@@ -150,7 +150,9 @@ def draw(count: int, seed: int) -> Sequence[Mutant]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=len(MUTANTS))
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000))
     parser.add_argument("--only", action="append", default=[])

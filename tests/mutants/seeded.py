@@ -25,6 +25,9 @@ class Mutant:
 
 LEDGER = "commit/ledger.py"
 COMMITTER = "commit/committer.py"
+PUBLISH = "commit/publish.py"
+SLOTS = "objects/slots.py"
+SEARCH = "objects/head_search.py"
 REPLACE = "commit/replace.py"
 STATS = "format/stats.py"
 VACUUM = "expiry/vacuum.py"
@@ -93,39 +96,38 @@ MUTANTS = (
     # ---- the slot
     Mutant(
         name="each attempt has a new snapshot id",
-        path=COMMITTER,
-        text="                self.metadata.store.put_if_absent(key, data)\n",
+        path=PUBLISH,
+        text="                self._metadata.store.put_if_absent(key, data)\n",
         replacement="                again = dataclasses.replace(\n"
         "                    candidate, snapshot_id=self._clock.new_id()\n"
         "                )\n"
         "                sent = data if attempt == 1 else encode_snapshot(again)\n"
-        "                self.metadata.store.put_if_absent(key, sent)\n",
+        "                self._metadata.store.put_if_absent(key, sent)\n",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="a second attempt sends other bytes",
-        path=COMMITTER,
-        text="                self.metadata.store.put_if_absent(key, data)\n",
+        path=PUBLISH,
+        text="                self._metadata.store.put_if_absent(key, data)\n",
         replacement="                again = dataclasses.replace(candidate, message='again')\n"
         "                sent = data if attempt == 1 else encode_snapshot(again)\n"
-        "                self.metadata.store.put_if_absent(key, sent)\n",
+        "                self._metadata.store.put_if_absent(key, sent)\n",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="an error means that nothing landed",
-        path=COMMITTER,
-        text="                found = self._retry(lambda: self._find_slot(candidate), candidate, "
-        "failure)",
+        path=PUBLISH,
+        text="                found = self._retry(self._find_slot)",
         replacement="                found = None",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="an unknown outcome deletes the slot",
-        path=COMMITTER,
+        path=PUBLISH,
         text='        raise CommitStateUnknownError(\n            "the store failed after the '
         "snapshot was sent",
-        replacement="        self.metadata.store.delete(\n"
-        "            slot_key(candidate.branch_id, candidate.version)\n"
+        replacement="        self._metadata.store.delete(\n"
+        "            slot_key(self._candidate.branch_id, self._candidate.version)\n"
         "        )\n"
         '        raise CommitStateUnknownError(\n            "the store failed after the '
         "snapshot was sent",
@@ -133,24 +135,42 @@ MUTANTS = (
     ),
     Mutant(
         name="a freed slot is used again",
-        path=COMMITTER,
-        text="        return self.metadata.has_expired(candidate.branch_id, candidate.version)",
+        path=PUBLISH,
+        text="        return self._metadata.has_expired("
+        "self._candidate.branch_id, self._candidate.version)",
         replacement="        return False",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="a version in a freed chunk is not taken",
-        path="objects/slots.py",
+        path=SLOTS,
         text="            return self.has_expired(branch_id, version)\n        except",
         replacement="            return False\n        except",
         killed_by="objects/test_slots.py",
     ),
     Mutant(
         name="the head is where the hint says",
-        path="objects/slots.py",
-        text="        low = last_taken(is_taken, low)\n        if known is None:",
-        replacement="        low = hint or last_taken(is_taken, low)\n        if known is None:",
+        path=SLOTS,
+        text="            first = max(hint, start)\n",
+        replacement="            first = max(hint, start)\n"
+        "            if hint:\n"
+        "                search.newest = hint\n"
+        "                return search\n",
         killed_by="objects/test_slots.py",
+    ),
+    Mutant(
+        name="a missing slot is the end, although it may have been freed",
+        path=SEARCH,
+        text="        if version in self._not_taken or version > LAST_VERSION or self.is_fresh():",
+        replacement="        if True:",
+        killed_by="objects/test_head_search.py",
+    ),
+    Mutant(
+        name="a parent that was replaced is not noticed",
+        path="reading/history.py",
+        text="    if stored.sha256 != snapshot.parent.sha256:",
+        replacement="    if False:",
+        killed_by="reading/test_history.py",
     ),
     Mutant(
         name="a local create looks first, then writes",
@@ -164,10 +184,10 @@ MUTANTS = (
     Mutant(
         name="a remote create looks first, then writes",
         path="storage/remote.py",
-        text='            fs.pipe_file(path, bytes(data), mode="create")',
+        text='            fs.pipe_file(path, bytes(data), mode="create", ',
         replacement="            if fs.exists(path):\n"
         "                raise FileExistsError(path)\n"
-        "            fs.pipe_file(path, bytes(data))",
+        "            fs.pipe_file(path, bytes(data), ",
         killed_by="storage/test_remote.py",
     ),
     Mutant(

@@ -9,7 +9,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from fuse_stream.errors import InvalidInputError, NotFoundError, SnapshotExpiredError
+from fuse_stream.errors import (
+    CorruptObjectError,
+    InvalidInputError,
+    NotFoundError,
+    SnapshotExpiredError,
+)
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot, sha256_hex
 from fuse_stream.format.evolve import first_schema
@@ -182,6 +187,20 @@ def test_anything_but_a_time_with_an_offset_is_refused(timestamp: object) -> Non
 )
 def test_a_time_is_converted_to_exact_microseconds(timestamp: str | dt.datetime) -> None:
     assert timestamp_us(timestamp) == 1_000_002
+
+
+def test_a_parent_that_was_replaced_is_damage(history: MemoryStore) -> None:
+    table, _ = opened(history)
+    child, parent = table.snapshot(5), table.snapshot(4)
+    assert finding.load_parent(table.metadata, child) == parent
+
+    history.replace(
+        slot_key("main", 4), encode_snapshot(dataclasses.replace(parent, message="another"))
+    )
+    table, _ = opened(history)
+
+    with pytest.raises(CorruptObjectError, match="its slot was changed"):
+        finding.load_parent(table.metadata, child)
 
 
 def test_a_version_together_with_a_time_is_refused(history: MemoryStore) -> None:
