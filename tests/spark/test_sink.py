@@ -425,11 +425,11 @@ def test_a_batch_reads_the_head_once_judges_it_once_and_resolves_its_columns_onc
     deliver(tmp_path, range(3))
     reads: list[str] = []
     calls: list[Counter[str]] = []
-    get = LocalStore.get
+    get = LocalStore.get_up_to
 
-    def note(store: LocalStore, key: str) -> bytes:
+    def note(store: LocalStore, key: str, most_bytes: int | None) -> bytes:
         reads.append(key)
-        return get(store, key)
+        return get(store, key, most_bytes)
 
     def count(df: DataFrame, batch_id: int) -> None:
         reads.clear()
@@ -439,7 +439,7 @@ def test_a_batch_reads_the_head_once_judges_it_once_and_resolves_its_columns_onc
         if batch_id:  # the first creates the table
             assert reads == [slot_key("main", batch_id)]
 
-    monkeypatch.setattr(LocalStore, "get", note)
+    monkeypatch.setattr(LocalStore, "get_up_to", note)
     if not is_fetched:
         monkeypatch.setattr(FetchPolicy, "allows", lambda *_: False)
     sink = fuse_sink(str(tmp_path / "table"))
