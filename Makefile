@@ -27,8 +27,9 @@ SERVERS := $(BIN)/python -m scripts.fetch_servers &&
 # Spark's own file system for S3; likewise.
 S3A := $(BIN)/python -m scripts.fetch_s3a &&
 
-# Each of two workers has a session of Spark; tests/conftest.py says which tests share one.
-PYTEST = $(BIN)/python -m pytest --numprocesses=2 --no-loadscope-reorder --durations=15
+# Two of three workers have a session of Spark, and often wait; tests/conftest.py says which tests
+# share one.
+PYTEST = $(BIN)/python -m pytest --numprocesses=3 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants torture torture-night clean

@@ -245,7 +245,7 @@ def test_random_statements_leave_the_rows_of_a_model(lake: Lake) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "seed", [*range(2, 6), *(pytest.param(seed, marks=NIGHT) for seed in range(6, 12))]
+    "seed", [*range(2, 4), *(pytest.param(seed, marks=NIGHT) for seed in range(4, 12))]
 )
 def test_more_random_statements_leave_the_rows_of_a_model(lake: Lake, seed: int) -> None:
     check_history(lake, seed, steps=20)
@@ -553,7 +553,7 @@ def test_only_blocks_with_a_row_that_changes_are_rewritten(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["false", "true"])
+@pytest.mark.parametrize("mode", [pytest.param("false", marks=NIGHT), "true"])
 def test_statements_run_on_executors_of_a_cluster(tmp_path: Path, mode: str) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}

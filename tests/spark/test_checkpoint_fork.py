@@ -28,6 +28,7 @@ from fuse_stream.spark.format import FuseDataSource
 from fuse_stream.spark.identity import query_id_of
 from fuse_stream.storage.local import LocalStore
 from fuse_stream.table.handle import Table
+from tests.kit.strides import NIGHT
 from tests.spark import streams
 
 FILES = 5
@@ -129,8 +130,8 @@ def session_for(spark: SparkSession, provider: str) -> SparkSession:
     [
         ("hdfs", count, [(2, 2)]),
         pytest.param("hdfs", count, [(3, 2), (0, None)], marks=pytest.mark.long),
-        pytest.param("hdfs", join, [(2, 2)], marks=pytest.mark.long),
-        pytest.param("rocksdb", count, [(2, 2), (3, 2), (None, None)], marks=pytest.mark.long),
+        pytest.param("hdfs", join, [(2, 2)], marks=NIGHT),
+        pytest.param("rocksdb", count, [(2, 2), (3, 2), (None, None)], marks=NIGHT),
         pytest.param("rocksdb-v2", count, [(2, 2), (3, 2)], marks=pytest.mark.long),
         ("rocksdb-v2-changelog", count, [(3, 2)]),
     ],

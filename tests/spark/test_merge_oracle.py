@@ -48,7 +48,7 @@ from tests.spark.merge_statements import (
 
 CATALOG = "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
 SPARKS = "oracle.tests.t"
-QUICK, LONG, MORE = range(2), range(100, 110), range(110, 144)
+QUICK, LONG, MORE = range(2), range(100, 105), range(105, 144)
 UNKNOWN_FILTER = "Unknown filter attribute"
 QUICK_STEPS, LONG_STEPS = 2, 4
 """Statements in a history."""

@@ -209,7 +209,7 @@ def kept(frame: DataFrame, texts: list[str]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("seed", "count"), [(1, 12), pytest.param(2, 150, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("seed", "count"), [(1, 12), pytest.param(2, 60, marks=pytest.mark.long)])
 def test_no_filter_loses_a_row(spark: SparkSession, tmp_path: Path, seed: int, count: int) -> None:
     random = Random(f"filters {seed}")
     parts = [random_table(random, 20) for _ in range(6)]

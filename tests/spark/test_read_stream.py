@@ -191,8 +191,8 @@ def test_a_checkpoint_continues_with_the_other_door(
 @pytest.mark.parametrize(
     ("first", "point"),
     [
-        ("format", BETWEEN),
         ("native", AFTER),
+        pytest.param("format", BETWEEN, marks=NIGHT),
         pytest.param("format", AFTER, marks=NIGHT),
         pytest.param("native", BETWEEN, marks=NIGHT),
     ],
@@ -551,7 +551,7 @@ def pool_size(spark: SparkSession) -> int:
 
 @LONG
 def test_batches_leave_no_objects_behind(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    count = 150
+    count = 80
     for key in range(count):
         table.append(rows(key))
     frame = fuse.read_stream(
@@ -569,6 +569,7 @@ def test_batches_leave_no_objects_behind(spark: SparkSession, table: Table, tmp_
 
 
 @pytest.mark.long
+@pytest.mark.night
 def test_a_first_batch_may_have_ten_thousand_blocks(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:

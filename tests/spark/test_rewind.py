@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
 from fuse_stream.table.handle import Table
+from tests.kit.strides import NIGHT
 from tests.spark.streams import (
     DOORS,
     EACH_DOOR,
@@ -87,7 +88,7 @@ def undisturbed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
+@pytest.mark.parametrize("provider", ["hdfs", pytest.param("rocksdb", marks=NIGHT)])
 def test_a_rewound_stateful_query_continues_with_the_right_counts(
     spark: SparkSession, tmp_path: Path, undisturbed: Counter[tuple[Any, ...]], provider: str
 ) -> None:
