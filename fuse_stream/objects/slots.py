@@ -59,6 +59,8 @@ HINT_EVERY = 32
 """Versions between two hints: a reader without a known head searches at most this many."""
 
 CACHED_SNAPSHOTS = 64
+HEAD_SEARCHES = 3
+"""How often the head is searched for, if what was found has expired before it could be read."""
 CACHED_STATISTICS = 20_000
 """The limit of column statistics in all cached segments: about 12 MB. More would not help: a long
 process fills the cache with segments that were replaced, and a plan of a larger table reads each
@@ -236,11 +238,17 @@ class Metadata:
             CorruptObjectError: the newest slots are lost, or the snapshot's table id differs from
                 that in the table file.
         """
-        try:
-            return self._find_head(branch_id, known)
-        except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
-            self._check_not_deleted(branch_id)
-            raise
+        for left in reversed(range(HEAD_SEARCHES)):
+            try:
+                return self._find_head(branch_id, known)
+            except SnapshotExpiredError:  # what was the head has expired since: search again
+                if not left:
+                    self.check_not_deleted(branch_id)
+                    raise
+            except (NotFoundError, CorruptObjectError):
+                self.check_not_deleted(branch_id)
+                raise
+        raise AssertionError("the last search returns or raises")
 
     def _search(self, branch_id: str, known: Stored | None) -> HeadSearch:
         """Search for the newest version, which the result has."""
@@ -262,8 +270,9 @@ class Metadata:
             step = -(-HINT_EVERY // search.looks)
             first = max(hint, start)
             search.find(range(first, first + HINT_EVERY + step, step), step, past_gaps=True)
-        if hint > search.newest or (forks and search.newest == start):
-            self._check_not_deleted(branch_id)  # the own slots of a deleted branch are deleted
+        is_known_gone = known is not None and known.snapshot.version not in search.slots
+        if hint > search.newest or is_known_gone or (forks and search.newest == start):
+            self.check_not_deleted(branch_id)  # the own slots of a deleted branch are deleted
         if hint > search.newest:
             warn_of_loss(self.store, branch_id, hint, search.newest)
             self._set_back.add(branch_id)
@@ -320,7 +329,7 @@ class Metadata:
             snapshot = dataclasses.replace(snapshot, floor=floor)
         return dataclasses.replace(head, snapshot=snapshot, read_s=read_s)
 
-    def _check_not_deleted(self, branch_id: str) -> None:
+    def check_not_deleted(self, branch_id: str) -> None:
         """Raise NotFoundError if the ref that the caller has read is gone or another branch's."""
         name = self._names.get(branch_id)
         if name is None:

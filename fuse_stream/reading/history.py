@@ -449,11 +449,13 @@ def expiry_reported(metadata: Metadata, *places: tuple[str, int]) -> Iterator[No
 
     Raises:
         SnapshotExpiredError: an object is missing, and one of the snapshots has expired.
+        NotFoundError: an object is missing, and one of the branches was deleted.
     """
     try:
         yield
     except CorruptObjectError as error:
         for branch_id, version in places:
+            metadata.check_not_deleted(branch_id)  # its first slots are deleted before its last
             floor = metadata.load_head(branch_id).snapshot.floor
             if version < floor:
                 raise _expired(version, floor) from error

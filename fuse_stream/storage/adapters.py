@@ -76,6 +76,9 @@ _BAD_CREDENTIALS = (
     "Invalid Credentials",
     "Anonymous caller",
 )
+_NO_ANSWER = ("Could not connect to the endpoint", "Cannot connect to host", "Name or service not")
+"""What errors say that have passed through another class."""
+
 _NO_ACCOUNT = "unable to connect to account"
 """adlfs says so of credentials that it cannot parse, and where nobody answers."""
 
@@ -245,7 +248,8 @@ def fault(error: BaseException) -> Fault:
     is_denied = getattr(error, "status_code", None) in {401, 403}
     if is_denied or isinstance(error, PermissionError) or "Forbidden" in str(error):
         return Fault.RIGHTS
-    if any(_UNREACHABLE & {each.__name__ for each in type(step).__mro__} for step in causes(error)):
+    classes = {each.__name__ for step in causes(error) for each in type(step).__mro__}
+    if classes & _UNREACHABLE or any(sign in text for text in texts for sign in _NO_ANSWER):
         return Fault.NETWORK
     if any(_NO_ACCOUNT in text for text in texts):
         return Fault.CREDENTIALS

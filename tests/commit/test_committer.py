@@ -29,7 +29,7 @@ from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.evolve import first_schema, resolve
 from fuse_stream.format.layout import floor_key, slot_key
-from fuse_stream.format.records import Operation
+from fuse_stream.format.records import Operation, Parent
 from fuse_stream.recovery.target import Goal
 from fuse_stream.storage.base import Store
 from fuse_stream.table.handle import Table, create_table, open_table
@@ -264,7 +264,8 @@ def test_losing_slots_for_minutes_is_a_conflict(create: Create, store: MemorySto
 def expire_first_chunk(store: MemoryStore, table: Table, freed: range) -> None:
     """Make chunk 0 expired, its slots in `freed` gone, and its content stand as version 1000."""
     head = table.committer.head().snapshot
-    later = dataclasses.replace(head, version=1000, snapshot_id="f" * 32)
+    parent = Parent(branch_id="main", version=999, sha256="0" * 64)
+    later = dataclasses.replace(head, version=1000, parent=parent, snapshot_id="f" * 32)
     store.put(floor_key("main", 0), b"expired")
     for version in freed:
         store.delete(slot_key("main", version))
