@@ -697,7 +697,7 @@ def test_a_clone_reads_its_segments_and_a_constant_number_of_objects(
     segments = len(table.segments())
 
     verbs = [verb for verb, _ in origin.calls[len(opening.calls) :]]
-    assert (verbs.count("get"), verbs.count("put_if_absent")) == (11 + segments, 1)
+    assert (verbs.count("get"), verbs.count("put_if_absent")) == (8 + segments, 1)
     verbs = [verb for verb, _ in new.calls]
-    assert (verbs.count("get"), verbs.count("put_if_absent")) == (11, 3)
+    assert (verbs.count("get"), verbs.count("put_if_absent")) == (15, 3)
     assert verbs.count("put") == segments

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.strides import NIGHT
+
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.long
+pytestmark = NIGHT
 
 
 def test_no_campaign_breaks_a_promise(tmp_path: Path) -> None:
