@@ -40,7 +40,7 @@ EVIL = (
     f"[red]\x1b]0;{MARK}\x07\x1b[2J[/red][/]:skull:\x7f\x85\x9b31m\u202eabc\u2066\u200b\u2028x\u2029"
     "\t\r\nSPOOF\x00\ufeff\U000e0041\r"
     "\x1b]8;;http://x.invalid\x1b\\link\x1b]8;;\x1b\\\x90q\x9c\u061c\u2028\u2069"
-    "<b onload=x>&amp;</b>[a](http://x.invalid)**b**`c`|d|"
+    "<b onload>&amp;</b>[a](http://x.invalid)**b**`c`|d|"
 )
 COLUMN = EVIL.replace("\x00", "")
 """A name: one with a null character is refused."""
