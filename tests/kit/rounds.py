@@ -19,7 +19,7 @@ from fuse_stream.storage.wrappers import StoreWrapper
 
 T = TypeVar("T")
 
-LATENCY_S = 0.05
+LATENCY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
