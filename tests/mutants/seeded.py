@@ -143,10 +143,10 @@ MUTANTS = (
     ),
     Mutant(
         name="a version in a freed chunk is not taken",
-        path=SLOTS,
-        text="            return self.has_expired(branch_id, version)\n        except",
-        replacement="            return False\n        except",
-        killed_by="objects/test_slots.py",
+        path=SEARCH,
+        text="            is_expired=not expired.isdisjoint(markers),",
+        replacement="            is_expired=False,",
+        killed_by="objects/test_head_search.py",
     ),
     Mutant(
         name="the head is where the hint says",
