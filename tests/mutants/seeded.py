@@ -146,7 +146,7 @@ MUTANTS = (
         path=SEARCH,
         text="            is_expired=not expired.isdisjoint(markers),",
         replacement="            is_expired=False,",
-        killed_by="objects/test_head_search.py",
+        killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="the head is where the hint says",
