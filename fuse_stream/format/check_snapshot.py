@@ -69,6 +69,7 @@ def _check_numbers(snapshot: Snapshot) -> None:
     is_valid = (
         0 <= snapshot.version <= LAST_VERSION
         and min(counts) >= 0
+        and snapshot.floor <= snapshot.version
         and (parent is None or parent.version == snapshot.version - 1)
         and is_time(snapshot.timestamp_us)
         and all(is_time(entry.timestamp_us) for entry in snapshot.ledger.entries.values())

@@ -59,8 +59,6 @@ HINT_EVERY = 32
 """Versions between two hints: a reader without a known head searches at most this many."""
 
 CACHED_SNAPSHOTS = 64
-HEAD_SEARCHES = 3
-"""How often the head is searched for, if what was found has expired before it could be read."""
 CACHED_STATISTICS = 20_000
 """The limit of column statistics in all cached segments: about 12 MB. More would not help: a long
 process fills the cache with segments that were replaced, and a plan of a larger table reads each
@@ -238,17 +236,17 @@ class Metadata:
             CorruptObjectError: the newest slots are lost, or the snapshot's table id differs from
                 that in the table file.
         """
-        for left in reversed(range(HEAD_SEARCHES)):
-            try:
-                return self._find_head(branch_id, known)
-            except SnapshotExpiredError:  # what was the head has expired since: search again
-                if not left:
-                    self.check_not_deleted(branch_id)
-                    raise
-            except (NotFoundError, CorruptObjectError):
-                self.check_not_deleted(branch_id)
-                raise
-        raise AssertionError("the last search returns or raises")
+        for _ in range(2):
+            with contextlib.suppress(SnapshotExpiredError):  # what was the head has expired since
+                return self._found_head(branch_id, known)
+        return self._found_head(branch_id, known)
+
+    def _found_head(self, branch_id: str, known: Stored | None) -> Stored:
+        try:
+            return self._find_head(branch_id, known)
+        except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
+            self.check_not_deleted(branch_id)
+            raise
 
     def _search(self, branch_id: str, known: Stored | None) -> HeadSearch:
         """Search for the newest version, which the result has."""

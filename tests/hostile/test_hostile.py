@@ -41,6 +41,7 @@ def test_tables_made_by_hand_give_answers_or_typed_errors(part: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.night
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tables_made_by_hand_harm_no_verb(part: int) -> None:
     found = cases()

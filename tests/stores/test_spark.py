@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,9 @@ def test_one_line_of_the_log_says_that_spark_has_no_file_system(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
     assert "Spark has no file system for" in lines[0]
-    assert "org.apache.hadoop:hadoop-a" in lines[0]  # the jar
-    assert not [value for value in options.values() if str(value) in lines[0]]
+    assert re.search(r"org\.apache\.hadoop:hadoop-a|gcs-connector", lines[0])  # the jar
+    secrets = [str(value) for name, value in options.items() if name in SECRETS]
+    assert not [secret for secret in secrets if secret in lines[0]]
 
 
 def test_statements_that_read(spark: SparkSession, table: fuse.Table, lake: str) -> None:
@@ -199,8 +201,7 @@ def test_a_plan_shows_no_credentials(
         spark.sql(f"SELECT * FROM {lake}.t CHANGES FROM VERSION 1"),
     ]
     secrets = [str(value) for name, value in options.items() if name in SECRETS]
-    assert secrets
-    for frame in frames:
+    for frame in frames:  # Google's emulator has no secret
         plan = str(frame._jdf.queryExecution().toString())  # noqa: SLF001 - pyspark has no public way
         assert not [secret for secret in secrets if secret in plan]
         assert PICKLED not in plan
