@@ -91,6 +91,7 @@ class Evidence:
         if not self.store.is_remote:
             return {}
         found: dict[str, bytes] = {}
+        held_bytes = 0
         wanted = list(keys)
         answers = each(self._get, wanted, self.store, at_once=AT_ONCE, ahead=1)
         with contextlib.closing(answers):
@@ -98,7 +99,8 @@ class Evidence:
                 self._ahead[key] = answer
                 if isinstance(answer, bytes):
                     found[key] = answer
-                if sum(map(len, found.values())) > AHEAD_BYTES:
+                    held_bytes += len(answer)
+                if held_bytes > AHEAD_BYTES:
                     break
         return found
 
