@@ -16,9 +16,10 @@ from fuse_stream.cli.findings import Finding, ok, problem, warning
 from fuse_stream.clock import Clock
 from fuse_stream.errors import FuseError, NotFoundError, StorageError, UnsupportedStorageError
 from fuse_stream.format.layout import PROBE_PREFIX, probe_key
-from fuse_stream.storage.adapters import HADOOP_SCHEMES, Fault, fault_in
+from fuse_stream.storage.adapters import Fault, fault_in
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of
+from fuse_stream.storage.schemes import HADOOP_JARS, HADOOP_SCHEMES, SCHEMES
 
 _PAGE = "docs/object-stores.md has them as a policy to copy"
 
@@ -31,22 +32,34 @@ class Service:
     """fsspec's adapter."""
     extra: str
     """That of this package which brings the adapter."""
-    schemes: tuple[str, ...]
     rights: Mapping[str, str]
     """The provider's names of what a caller may do."""
-    jar: str
-    """The start of the name of the jar with Spark's file system."""
-    coordinates: str
-    """Of the jar; the version is added."""
-    is_of_hadoop: bool = True
-    """True if the jar has the version of Hadoop."""
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        return SCHEMES[self.package]
+
+    @property
+    def coordinates(self) -> str:
+        """Maven's, of the jar with Spark's file system, without a version."""
+        scheme = self.schemes[0]
+        return HADOOP_JARS[HADOOP_SCHEMES.get(scheme, scheme)]
+
+    @property
+    def jar(self) -> str:
+        """The start of the name of the jar."""
+        return self.coordinates.partition(":")[2]
+
+    @property
+    def is_of_hadoop(self) -> bool:
+        """True if the jar has the version of Hadoop."""
+        return self.jar.startswith("hadoop-")
 
 
 _SERVICES = (
     Service(
         package="s3fs",
         extra="s3",
-        schemes=("s3", "s3a"),
         rights={
             "read": "s3:GetObject",
             "create": "s3:PutObject",
@@ -54,13 +67,10 @@ _SERVICES = (
             "list": "s3:ListBucket",
             "delete": "s3:DeleteObject",
         },
-        jar="hadoop-aws",
-        coordinates="org.apache.hadoop:hadoop-aws",
     ),
     Service(
         package="adlfs",
         extra="azure",
-        schemes=("az", "abfs", "abfss"),
         rights={
             "read": "blobs/read",
             "create": "blobs/write",
@@ -68,13 +78,10 @@ _SERVICES = (
             "list": "blobs/read",
             "delete": "blobs/delete",
         },
-        jar="hadoop-azure",
-        coordinates="org.apache.hadoop:hadoop-azure",
     ),
     Service(
         package="gcsfs",
         extra="gcs",
-        schemes=("gs", "gcs"),
         rights={
             "read": "storage.objects.get",
             "create": "storage.objects.create",
@@ -82,9 +89,6 @@ _SERVICES = (
             "list": "storage.objects.list",
             "delete": "storage.objects.delete",
         },
-        jar="gcs-connector",
-        coordinates="com.google.cloud.bigdataoss:gcs-connector",
-        is_of_hadoop=False,
     ),
 )
 

@@ -16,6 +16,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from fuse_stream.errors import InvalidInputError, StorageError
 from fuse_stream.on_demand import OnDemand
+from fuse_stream.storage.schemes import SCHEMES
 from fuse_stream.storage.secrets import causes
 
 if TYPE_CHECKING:
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
 else:
     aiohttp = OnDemand("aiohttp")
 
-ATOMIC_PACKAGES = frozenset({"s3fs", "gcsfs", "adlfs"})
+ATOMIC_PACKAGES = frozenset(SCHEMES)
 """Their `pipe_file(mode="create")` is one conditional request."""
-
 
 ATOMIC_ATTRIBUTE = "fuse_atomic_create"
 """Another file system class sets this to True if its `pipe_file(mode="create")` is atomic."""
-
-HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "az": "abfss", "abfs": "abfss"}
-"""Spark's names of the file systems that have another name in fsspec."""
 
 TIMEOUT_OPTION = "fuse_timeout_s"
 """The storage option that is not fsspec's: the seconds of a call that sends one small request."""

@@ -32,7 +32,6 @@ from fuse_stream.errors import (
 )
 from fuse_stream.storage.adapters import (
     ATOMIC_PACKAGES,
-    HADOOP_SCHEMES,
     Fault,
     call_options,
     cat_file_options,
@@ -49,6 +48,7 @@ from fuse_stream.storage.adapters import (
 from fuse_stream.storage.base import ObjectInfo, Store, check_size
 from fuse_stream.storage.parallel import each
 from fuse_stream.storage.range_file import RangeFile
+from fuse_stream.storage.schemes import HADOOP_SCHEMES
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
 

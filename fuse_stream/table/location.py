@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +16,7 @@ from fuse_stream.format.names import flag_in
 from fuse_stream.objects.origins import StoreWithOrigins
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of, open_store, path_text
+from fuse_stream.storage.schemes import SCHEMES
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret
 
 
@@ -118,11 +120,11 @@ class TableLocation:
         )
 
 
-_TABLE_STORES = frozenset({"", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+_TABLE_STORES = frozenset({"", *chain.from_iterable(SCHEMES.values())})
 """Kinds of stores in which a table can be written; "" is the local disk."""
 _SHOWN = 200
 """Characters of a stored path that an error shows."""
-_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
+_BUCKETS = frozenset({*SCHEMES["s3fs"], *SCHEMES["gcsfs"]})
 """Schemes in which a URL names a bucket; the server is that of the options or the provider."""
 
 

@@ -7,7 +7,6 @@ missing, the library still reads by fsspec, in Python workers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,15 +15,10 @@ from pyspark.sql import SparkSession
 from fuse_stream.spark.jvm.file_scan import is_local
 from fuse_stream.spark.jvm.proxies import java_class, jvm_of
 from fuse_stream.spark.jvm.self_test import find_problem
+from fuse_stream.storage.schemes import HADOOP_JARS
 from fuse_stream.table.location import TableLocation
 
 _LOG = logging.getLogger(__name__)
-
-_JARS: Mapping[str, str] = {
-    "s3a": "org.apache.hadoop:hadoop-aws",
-    "abfss": "org.apache.hadoop:hadoop-azure",
-    "gs": "com.google.cloud.bigdataoss:gcs-connector",
-}
 
 _found: dict[tuple[str, str], str | None] = {}
 """By the id of the application and the scheme: what is missing."""
@@ -59,7 +53,7 @@ def _find_scheme_problem(spark: SparkSession, scheme: str) -> str | None:
 
 
 def _missing(scheme: str) -> str:
-    jar = f" (give Spark {_JARS[scheme]})" if scheme in _JARS else ""
+    jar = f" (give Spark {HADOOP_JARS[scheme]})" if scheme in HADOOP_JARS else ""
     return f"Spark has no file system for {scheme}://{jar}"
 
 
