@@ -122,7 +122,7 @@ LOOPS = {
 
 BOUNDS = [
     ("commit.committer", "ATTEMPTS"),
-    ("commit.publish", "SLOT_ATTEMPTS"),
+    ("commit.slot_put", "SLOT_ATTEMPTS"),
     ("optimize.recluster", "MOST_ROUNDS"),
     ("expiry.vacuum", "MOST_ROUNDS"),
     ("expiry.vacuum", "_ATTEMPTS"),

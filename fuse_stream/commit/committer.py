@@ -2,7 +2,7 @@
 
 Rules:
 - A batch is judged by the ledger of the head that the put builds on, and of no other.
-- What became of the put of a slot, `commit/publish` finds out.
+- What became of the put of a slot, `commit/slot_put` finds out.
 - A slot may have been taken, superseded and freed before a slow put of it arrived. The commit may
   also have landed before that. Only a ledger entry proves it, so without a batch nothing that
   changes rows is committed again.
@@ -31,8 +31,8 @@ from fuse_stream.commit.plan import (
     may_be_gone,
     next_snapshot,
 )
-from fuse_stream.commit.publish import is_late, publish
 from fuse_stream.commit.rollup import apply_to, is_due, must_roll_up, prepare_rollups
+from fuse_stream.commit.slot_put import is_late, put_snapshot
 from fuse_stream.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -200,7 +200,7 @@ class Committer:
             if first_put_s is None:
                 first_put_s = self._yield()
             sent_s = self._clock.monotonic_s()
-            stored = publish(self.metadata, candidate, head, grace_us=self.grace_us)
+            stored = put_snapshot(self.metadata, candidate, head, grace_us=self.grace_us)
             if stored is not None and stored.snapshot.snapshot_id == snapshot_id:
                 self._note_rivals(first_put_s, attempt)
                 self._remember(stored)

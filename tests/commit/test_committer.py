@@ -13,7 +13,7 @@ import pytest
 from fuse_stream.commit.committer import ATTEMPTS, Examined, Outcome
 from fuse_stream.commit.ledger import Batch, Verdict, judge, offsets_of
 from fuse_stream.commit.plan import Intent
-from fuse_stream.commit.publish import DOUBT_SECONDS, SLOT_ATTEMPTS
+from fuse_stream.commit.slot_put import DOUBT_SECONDS, SLOT_ATTEMPTS
 from fuse_stream.commit.stage import stage_rows
 from fuse_stream.errors import (
     ClockSkewError,

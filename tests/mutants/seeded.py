@@ -25,7 +25,7 @@ class Mutant:
 
 LEDGER = "commit/ledger.py"
 COMMITTER = "commit/committer.py"
-PUBLISH = "commit/publish.py"
+SLOT_PUT = "commit/slot_put.py"
 SLOTS = "objects/slots.py"
 SEARCH = "objects/head_search.py"
 REPLACE = "commit/replace.py"
@@ -96,7 +96,7 @@ MUTANTS = (
     # ---- the slot
     Mutant(
         name="each attempt has a new snapshot id",
-        path=PUBLISH,
+        path=SLOT_PUT,
         text="                self._metadata.store.put_if_absent(key, data)\n",
         replacement="                again = dataclasses.replace(\n"
         "                    candidate, snapshot_id=self._clock.new_id()\n"
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a second attempt sends other bytes",
-        path=PUBLISH,
+        path=SLOT_PUT,
         text="                self._metadata.store.put_if_absent(key, data)\n",
         replacement="                again = dataclasses.replace(candidate, message='again')\n"
         "                sent = data if attempt == 1 else encode_snapshot(again)\n"
@@ -116,14 +116,14 @@ MUTANTS = (
     ),
     Mutant(
         name="an error means that nothing landed",
-        path=PUBLISH,
+        path=SLOT_PUT,
         text="                found = self._retry(self._find_slot)",
         replacement="                found = None",
         killed_by="commit/test_committer.py",
     ),
     Mutant(
         name="an unknown outcome deletes the slot",
-        path=PUBLISH,
+        path=SLOT_PUT,
         text='        raise CommitStateUnknownError(\n            "the store failed after the '
         "snapshot was sent",
         replacement="        self._metadata.store.delete(\n"
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a freed slot is used again",
-        path=PUBLISH,
+        path=SLOT_PUT,
         text="        return self._metadata.has_expired("
         "self._candidate.branch_id, self._candidate.version)",
         replacement="        return False",

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import fuse_stream as fuse
-from fuse_stream.commit import publish
+from fuse_stream.commit import slot_put
 from fuse_stream.errors import CommitStateUnknownError, StorageError
 from tests.kit.servers import Place
 from tests.kit.wire import Breakage, Kind, Wire, wired
@@ -104,7 +104,7 @@ def test_a_commit_whose_request_breaks_is_told_right(
     lasts: bool,  # noqa: FBT001 - a parameter of the test
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publish, "SLOT_ATTEMPTS", ATTEMPTS)
+    monkeypatch.setattr(slot_put, "SLOT_ATTEMPTS", ATTEMPTS)
     breakages = [
         Breakage(kind=kind, at=at, is_done=is_done, lasts=lasts)
         for at in range(1, REQUESTS + 1)

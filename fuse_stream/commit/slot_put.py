@@ -36,7 +36,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.005, 1.0
 T = TypeVar("T")
 
 
-def publish(
+def put_snapshot(
     metadata: Metadata, candidate: Snapshot, head: Stored, *, grace_us: int
 ) -> Stored | None:
     """Put `candidate`, which builds on `head`; return what its slot holds, None if it was freed.
@@ -44,7 +44,7 @@ def publish(
     Raises:
         CommitStateUnknownError: the store failed; the snapshot may have landed.
     """
-    return _Put(metadata, candidate).publish(head, grace_us)
+    return _Put(metadata, candidate).run(head, grace_us)
 
 
 def is_late(clock: Clock, since_s: float, grace_us: int) -> bool:
@@ -68,7 +68,7 @@ class _Put:
         self._failure: Exception | None = None
         self._in_doubt_since_s: float | None = None
 
-    def publish(self, head: Stored, grace_us: int) -> Stored | None:
+    def run(self, head: Stored, grace_us: int) -> Stored | None:
         candidate = self._candidate
         key = slot_key(candidate.branch_id, candidate.version)
         data = encode_snapshot(candidate)
