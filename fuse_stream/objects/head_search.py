@@ -9,7 +9,8 @@ Rules:
   they were freed since, more than the grace is over, and no head is trusted for a quarter of it.
 - What comes after a head that was read less than a quarter of the grace ago cannot have been freed
   yet: no marker is asked for.
-- A marker that is found tells that time has passed: what was missing before is asked for again.
+- A marker that is found tells that time has passed: what was missing before, slots and markers, is
+  asked for again.
 - One lost slot does not end the history: a search without a known head also asks for the slot after
   the next one.
 """
@@ -110,7 +111,9 @@ class HeadSearch:
         self.newest = max(self.newest, *found.slots) if found.slots else self.newest
         if marker is not None and found.is_expired:
             self.newest = max(self.newest, last_of_chunk(marker))
-            self._missing.clear()  # they were asked for before, and may have been created since
+            # They were asked for before, and may have been created, or freed, since.
+            self._missing.clear()
+            self._not_taken.clear()
         elif marker is not None:
             self._not_taken.add(marker)
 

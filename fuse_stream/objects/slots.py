@@ -236,12 +236,6 @@ class Metadata:
             CorruptObjectError: the newest slots are lost, or the snapshot's table id differs from
                 that in the table file.
         """
-        for _ in range(2):
-            with contextlib.suppress(SnapshotExpiredError):  # what was the head has expired since
-                return self._found_head(branch_id, known)
-        return self._found_head(branch_id, known)
-
-    def _found_head(self, branch_id: str, known: Stored | None) -> Stored:
         try:
             return self._find_head(branch_id, known)
         except (NotFoundError, SnapshotExpiredError, CorruptObjectError):
