@@ -166,6 +166,13 @@ MUTANTS = (
         killed_by="objects/test_head_search.py",
     ),
     Mutant(
+        name="markers that were missing before a chunk expired are not asked for again",
+        path=SEARCH,
+        text="            self._not_taken.clear()\n",
+        replacement="",
+        killed_by="objects/test_head_search.py",
+    ),
+    Mutant(
         name="a parent that was replaced is not noticed",
         path="reading/history.py",
         text="    if stored.sha256 != snapshot.parent.sha256:",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format import layout
 from fuse_stream.format.layout import CHUNK_VERSIONS, LAST_VERSION, chunk_of
 from fuse_stream.objects.head_search import LOOKS, MOST_ROUNDS, Answers, HeadSearch
 from fuse_stream.objects.slots import HINT_EVERY
@@ -182,3 +183,33 @@ def test_a_search_ends_where_every_version_is_there(looks: int) -> None:
 
     assert branch.found_from(0, looks) == LAST_VERSION
     assert max(version for versions in branch.asked for version in versions) == LAST_VERSION
+
+
+@LOOKS_OF
+def test_a_search_that_slept_through_an_expiry_finds_a_head_with_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    monkeypatch.setattr(layout, "CHUNK_VERSIONS", 4)
+    heads = set()
+    for slept_at in range(30):
+        branch = Branch(head=10)
+        calls: list[Sequence[int]] = []
+
+        def ask(
+            versions: Sequence[int],
+            marker: int | None,
+            branch: Branch = branch,
+            slept_at: int = slept_at,
+            calls: list[Sequence[int]] = calls,
+        ) -> Answers:
+            if len(calls) == slept_at:
+                branch.head, branch.floor = 16, 16
+            calls.append(versions)
+            return branch.ask(versions, marker)
+
+        search = HeadSearch(ask=ask, looks=looks, is_fresh=lambda: False, newest=0)
+        head = search.find([0, 32], 32, past_gaps=True)
+
+        assert search.slots[head] == b"%d" % head
+        heads.add(head)
+    assert heads == {10, 16}
