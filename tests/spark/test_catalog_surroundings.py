@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +19,7 @@ from fuse_stream.spark import task_source
 from fuse_stream.spark.jvm import doors, session_catalogs
 from fuse_stream.spark.jvm.proxies import jvm_of
 from fuse_stream.table.handle import Table
+from tests.kit.programs import told_by
 from tests.spark.driver import ROOT
 from tests.spark.lake_tables import SCHEMA, collected, create, rows
 from tests.spark.lakes import Lake, attached
@@ -284,17 +281,12 @@ def test_without_spark_s_list_of_catalogs_the_portable_ways_work(
 @pytest.mark.long
 def test_executors_of_a_cluster_read_and_write_tables_of_the_catalog(tmp_path: Path) -> None:
     Table.create(tmp_path / "lake" / "t", SCHEMA)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.cluster_program", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * PATIENCE_S,
+    found = told_by(
+        "tests.spark.cluster_program",
+        str(tmp_path),
+        patience_s=2 * PATIENCE_S,
+        PYTHONPATH=str(ROOT),
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
 
     assert found == {
         "executors": 2,

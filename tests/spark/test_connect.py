@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fuse_stream.table.handle import Table
-from tests.spark.driver import ROOT
+from tests.kit.programs import told_by
 from tests.spark.streams import PATIENCE_S, ids_delivered, ids_of, versions_of
 
 pytestmark = pytest.mark.long
@@ -26,18 +23,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
     """The errors of the steps of `connect_program`."""
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_program", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "SPARK_TESTING": "1"},  # any free port; otherwise it is always 15002
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
+    # Spark's server for tests takes any free port; otherwise it is always 15002.
+    return told_by(
+        "tests.spark.connect_program", str(folder), patience_s=PATIENCE_S, SPARK_TESTING="1"
     )
-    assert result.returncode == 0, result.stderr[-4000:]
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
 
 
 def test_a_sink_with_its_arguments_delivers_each_row_once(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.fetch_s3a import is_complete
+from tests.kit.programs import told_by
 from tests.kit.servers import Place, lack
-from tests.spark.driver import ROOT
 from tests.spark.streams import ROWS
 from tests.stores.s3a_program import FILES
 
@@ -34,19 +30,12 @@ def told(places: dict[str, Place], tmp_path_factory: pytest.TempPathFactory) -> 
         "options": dict(place.options),
         "folder": str(folder),
     }
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.stores.s3a_program"],
-        input=json.dumps(given),
-        cwd=ROOT,
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(folder / "local")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
+    return told_by(
+        "tests.stores.s3a_program",
+        given=given,
+        patience_s=PATIENCE_S,
+        SPARK_LOCAL_DIRS=str(folder / "local"),
     )
-    assert result.returncode == 0, result.stderr[-4000:]
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
 
 
 def ids(files: range) -> list[int]:
