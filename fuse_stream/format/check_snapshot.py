@@ -22,6 +22,9 @@ from fuse_stream.format.times import is_time
 MAX_LISTED = 20_000
 """The most segments of a snapshot, and the most deletion files: roll-ups keep both lists short."""
 
+MAX_COUNT = 2**63 - 1
+"""The most rows, bytes or blocks that a number counts; the sum of two has 64 bits."""
+
 
 def check_lengths(fields: Mapping[str, Any]) -> None:
     """Raise CorruptObjectError if a list in a snapshot's JSON is too long to be decoded."""
@@ -68,7 +71,7 @@ def _check_numbers(snapshot: Snapshot) -> None:
     ]
     is_valid = (
         0 <= snapshot.version <= LAST_VERSION
-        and min(counts) >= 0
+        and 0 <= min(counts) <= max(counts) <= MAX_COUNT
         and snapshot.floor <= snapshot.version
         and (parent is None or parent.version == snapshot.version - 1)
         and is_time(snapshot.timestamp_us)

@@ -288,7 +288,11 @@ def naming_features(snapshot: Snapshot) -> Snapshot:
     if snapshot.parent is not None:
         before = dataclasses.replace(snapshot.parent, version=snapshot.version - 1)
         snapshot = dataclasses.replace(snapshot, parent=before if snapshot.version else None)
-    return dataclasses.replace(snapshot, required_features=tuple(sorted(used_features(snapshot))))
+    return dataclasses.replace(
+        snapshot,
+        floor=min(snapshot.floor, snapshot.version),
+        required_features=tuple(sorted(used_features(snapshot))),
+    )
 
 
 snapshots = (plain_snapshots | snapshots_with_deletion_files() | snapshots_with_sides()).map(
