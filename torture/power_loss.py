@@ -64,6 +64,12 @@ class FolderClock(ManualClock):
             os.utime(path, (status.st_atime - seconds, status.st_mtime - seconds))
 
 
+class OneByOne(LocalStore):
+    """A local store whose calls keep their order, so that a seed repeats its record."""
+
+    overlaps = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """A history, and what it asked of the disk."""
@@ -116,7 +122,7 @@ _LEFT = {0.0: "nothing unsynced was left", 1.0: "all unsynced was left"}
 
 def _record(seed: int, chance: random.Random, root: Path) -> Recorded:
     root.parent.mkdir(parents=True)
-    site = Site(LocalStore(root), FolderClock(root))
+    site = Site(OneByOne(root), FolderClock(root))
     recorder = Recorder(root)
     drawer = Drawer(random.Random(seed))
     stages = []

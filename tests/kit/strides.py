@@ -9,7 +9,7 @@ import pytest
 
 T = TypeVar("T")
 
-NIGHT = (pytest.mark.long, pytest.mark.night)
+NIGHT = [pytest.mark.long, pytest.mark.night]
 """The marks of a case that `make test-all` leaves out as well."""
 
 
