@@ -67,7 +67,7 @@ def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
         if column_metas(file.metadata, stored) != dict(block.col_metas):
             return "its columns do not have the ids and places that its record says"
         rows = decode_block(pa.BufferReader(data), block, schema)
-    except (FuseError, pa.ArrowException, OSError) as error:
+    except (FuseError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return str(error)
     bounded = frozenset(schema.bounded_ids.values())
     found = {
