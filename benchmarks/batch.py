@@ -15,7 +15,7 @@ from pyspark.sql.functions import sum as sum_of
 
 import fuse_stream as fuse
 from benchmarks.flights import write_files
-from benchmarks.measure import Result, in_turn
+from benchmarks.measure import JIT_RUNS, Result, in_turn
 
 DELETED_BLOCKS = 50
 """Blocks of a table of which rows are deleted."""
@@ -71,6 +71,7 @@ def scans(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Res
             partial(_act, action, partial(fuse.read, spark, str(table))),
             partial(_act, action, partial(spark.read.parquet, str(plain))),
             runs=runs,
+            warm_ups=JIT_RUNS,
         )
         results.append(
             Result(

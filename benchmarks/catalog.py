@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import fuse_stream as fuse
 from benchmarks.batch import noop
-from benchmarks.measure import Result, in_turn
+from benchmarks.measure import JIT_RUNS, Result, in_turn
 
 
 def statements(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> list[Result]:
@@ -27,6 +27,7 @@ def statements(spark: SparkSession, rows: Path, work: Path, *, runs: int) -> lis
             lambda: noop(spark.sql("SELECT * FROM bench.flights")),
             lambda: noop(spark.read.parquet(str(plain))),
             runs=runs,
+            warm_ups=JIT_RUNS,
         )
         spark.sql("CREATE TABLE bench.inserted AS SELECT * FROM flights LIMIT 0")
         inserted = in_turn(

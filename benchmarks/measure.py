@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 Work = Callable[[], object]
 
+JIT_RUNS = 8
+"""Warm-up runs after which the JVM has compiled what a scan of some seconds calls."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -41,9 +44,11 @@ def seconds(work: Work) -> float:
 
 
 def in_turn(
-    ours: Work, theirs: Work, *, runs: int, before: Work = lambda: None
+    ours: Work, theirs: Work, *, runs: int, warm_ups: int = 1, before: Work = lambda: None
 ) -> tuple[list[float], list[float]]:
-    """Time both `runs` times, in turn, after one warm-up run of each; return the times of each.
+    """Time both `runs` times, in turn, after some warm-up runs of each; return the times of each.
+
+    A scan becomes twice as fast in its first eight runs (`JIT_RUNS`), while the JVM compiles it.
 
     In turn, so that a machine that gets faster or slower does so for both; and each is the first of
     every second pair, as what one leaves behind (garbage, dirty pages) costs the other. `before` is
@@ -54,8 +59,9 @@ def in_turn(
         before()
         return seconds(ours)
 
-    timed_ours()
-    seconds(theirs)
+    for _ in range(warm_ups):
+        timed_ours()
+        seconds(theirs)
     pairs = []
     for run in range(runs):
         if run % 2:
