@@ -150,7 +150,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
             features=sorted(unknown),
         )
     if OWN_HASH in features:
-        _take_own_hash(fields, size=len(data))
+        take_own_hash(fields, size=len(data))
     elif _SHA256 in fields:
         raise _unnamed(fields.get("version"), [OWN_HASH])
     check_lengths(fields)
@@ -288,6 +288,16 @@ def decode_ref(cls: type[Ref], data: bytes) -> Ref:
     return ref
 
 
+def take_own_hash(fields: dict[str, Any], *, size: int) -> None:
+    """Take the hash that a record holds out of its fields, and compare it with the rest.
+
+    Raises:
+        CorruptObjectError: it is another one.
+    """
+    if fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields)):
+        raise CorruptObjectError("the object differs from the hash that it holds", size=size)
+
+
 def encode_claim(claim: ServiceClaim) -> bytes:
     """Return the canonical bytes of an optimizer's claim."""
     return dump_canonical(to_json(claim, {}))
@@ -331,19 +341,13 @@ def _decode_hashed(cls: type[Hashed], data: bytes) -> Hashed:
     known = DATE_TAG_FORMAT_VERSION if is_date else REF_FORMAT_VERSION
     fields = _loaded(data, MAX_REF_BYTES, known=known)
     if fields["format_version"] >= REF_FORMAT_VERSION:
-        _take_own_hash(fields, size=len(data))
+        take_own_hash(fields, size=len(data))
     return from_json(cls, {**fields, "format_version": REF_FORMAT_VERSION}, {})
 
 
 def _dump_hashed(fields: dict[str, Any]) -> bytes:
     """Return the canonical bytes of a record with its own hash."""
     return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
-
-
-def _take_own_hash(fields: dict[str, Any], *, size: int) -> None:
-    """Take the hash out of a record and compare it with the rest."""
-    if fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields)):
-        raise CorruptObjectError("the object differs from the hash that it holds", size=size)
 
 
 def _check_own_id(forks: tuple[Parent, ...], branch_id: str) -> None:

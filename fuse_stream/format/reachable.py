@@ -16,9 +16,11 @@ from fuse_stream.format.codec import (
     KNOWN_FEATURES,
     decode_segment,
     sha256_hex,
+    take_own_hash,
     unpacked_segment,
 )
 from fuse_stream.format.columns import READING_ERRORS
+from fuse_stream.format.features import OWN_HASH
 from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.layout import branch_checked, id_checked, sha256_checked
 from fuse_stream.format.records import FORMAT_VERSION
@@ -57,8 +59,11 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
     """
     try:
         fields = _fields(data)
-        if set(fields["required_features"]) - KNOWN_FEATURES:
+        features = set(fields["required_features"])
+        if features - KNOWN_FEATURES:
             raise _newer()
+        if OWN_HASH in features:
+            take_own_hash(fields, size=len(data))
         parent = fields.get("parent")
         lists = [fields, *fields.get("sides", {}).values()]
         return SnapshotNames(

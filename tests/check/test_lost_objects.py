@@ -35,6 +35,7 @@ from fuse_stream.objects.source_offsets import store_offsets
 from fuse_stream.table.handle import Table, create_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
+from tests.hostile.tables import with_hash_in_place
 from tests.recovery.histories import keys, opened
 
 FORK, TAGGED, OVERWRITTEN, HEAD, FIX_HEAD = 17, 5, 19, 20, 19
@@ -407,7 +408,8 @@ def test_a_branch_ref_with_another_id_leaves_slots_that_no_ref_names(*, is_hashe
 def test_changes_refuses_a_commit_whose_parent_was_changed() -> None:
     store = copy()
     key = slot_key("main", OVERWRITTEN - 1)
-    store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
+    changed = store.get(key).replace(b'"message":""', b'"message":"x"')
+    store.replace(key, with_hash_in_place(changed))
     table = opened(store)
 
     with pytest.raises(CorruptObjectError, match="was changed"):
@@ -418,7 +420,8 @@ def test_a_new_branch_whose_fork_point_was_changed_is_refused() -> None:
     store = copy()
     opened(store).create_branch("fresh", TAGGED)
     key = slot_key("main", TAGGED)
-    store.replace(key, store.get(key).replace(b'"message":""', b'"message":"x"'))
+    changed = store.get(key).replace(b'"message":""', b'"message":"x"')
+    store.replace(key, with_hash_in_place(changed))
 
     with pytest.raises(CorruptObjectError, match="fork point"):
         opened(store, "fresh")

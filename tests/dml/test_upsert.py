@@ -154,7 +154,7 @@ def test_a_table_without_its_key_takes_appends_again(table: Table) -> None:
     table.append(rows({1: 9.0}))
 
     assert table.head().summary.row_count == 4
-    assert table.head().required_features == ("fingerprints", "line")[1:]
+    assert table.head().required_features == ("line", "own_hash")
 
 
 def test_a_repeated_batch_is_a_replay_and_other_rows_are_refused(table: Table) -> None:

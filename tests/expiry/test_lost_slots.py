@@ -29,6 +29,7 @@ from fuse_stream.format.layout import (
 )
 from fuse_stream.refs import create
 from fuse_stream.testing.faults import FaultyStore
+from tests.hostile.tables import with_hash_in_place
 from tests.protocol.harms import MOST_CALLS, VERBS, Harm, ends, run_harm
 from tests.protocol.worlds import CHUNK, World, small_chunks
 from tests.recovery.histories import rows
@@ -118,7 +119,8 @@ def test_a_changed_segment_id_in_a_newest_slot_stops_a_vacuum_before_its_first_c
     whole = world.store.get(key)
     segment = orjson.loads(whole)["segments"][-1]["id"]
     changed = ("1" if segment[0] == "0" else "0") + segment[1:]
-    world.store.replace(key, whole.replace(segment.encode(), changed.encode()))
+    forged = with_hash_in_place(whole.replace(segment.encode(), changed.encode()))
+    world.store.replace(key, forged)
     before = data_of(world)
 
     with pytest.raises(CorruptObjectError, match="nothing was deleted") as raised:

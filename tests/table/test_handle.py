@@ -398,8 +398,8 @@ def test_only_an_entry_with_a_fingerprint_needs_the_feature(table: Table) -> Non
         table.forget("a").required_features,
     ]
 
-    line, both = ("line",), ("fingerprints", "line")
-    assert features == [line, both, both, line]
+    plain, numbered = ("line", "own_hash"), ("fingerprints", "line", "own_hash")
+    assert features == [plain, numbered, numbered, plain]
 
 
 def test_a_rewind_takes_the_features_of_the_ledger_that_it_brings(table: Table) -> None:
@@ -409,8 +409,8 @@ def test_a_rewind_takes_the_features_of_the_ledger_that_it_brings(table: Table) 
     without = table.head()
     rewind(table.committer, Goal(version=2))
 
-    assert without.required_features == ("line",)
-    assert table.head().required_features == ("fingerprints", "line")
+    assert without.required_features == ("line", "own_hash")
+    assert table.head().required_features == ("fingerprints", "line", "own_hash")
     assert table.append(ROWS, app_id="a", batch_id=1).replayed
 
 
