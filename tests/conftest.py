@@ -78,11 +78,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests with the Spark session first, as these take longest; `long` ones last."""
+    """Run what takes longest first: tests with the Spark session, torture; `long` ones last."""
     items.sort(key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:
+    if item.path.stem == "test_ci_share":
+        return 0
     if item.get_closest_marker("long"):
         return 2
     return 0 if item.path.parent.name == "spark" and item.path.stem not in OWN_JVM else 1

@@ -185,6 +185,7 @@ def test_a_killed_driver_restarts_with_each_row_once(
 
 
 @pytest.mark.long
+@pytest.mark.night  # the campaign `drivers` kills twice, too
 @pytest.mark.parametrize("job", [job for job in TWICE if not job.plan], ids=lambda job: job.name)
 def test_a_driver_killed_twice_restarts_with_each_row_once(
     spark: SparkSession, killed_twice: Path, caplog: pytest.LogCaptureFixture, job: Job
@@ -227,6 +228,7 @@ def test_a_query_of_another_plan_is_killed_and_restarts(
 
 
 @pytest.mark.long
+@pytest.mark.night  # the campaign `drivers` kills twice, too
 @pytest.mark.parametrize("job", [job for job in TWICE if job.plan], ids=lambda job: job.name)
 def test_a_query_of_another_plan_is_killed_twice_and_restarts(
     spark: SparkSession, killed_twice: Path, undisturbed: Callable[[str], Path], job: Job

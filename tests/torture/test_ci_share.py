@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.strides import NIGHT
-
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = NIGHT
+pytestmark = pytest.mark.long
 
 
 def test_no_campaign_breaks_a_promise(tmp_path: Path) -> None:
