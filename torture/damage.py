@@ -56,8 +56,8 @@ REPEATED = frozenset(
 )
 """Objects whose damage `fsck` finds, whatever readers need."""
 
-LISTED = frozenset({"ref", "lease"})
-"""Objects that nothing else names."""
+UNNAMED = frozenset({"ref", "lease", "newest slot"})
+"""Objects that no other one has to name."""
 BUILDING = 800
 """The first seed, of those of a history, of the clocks of who adds names to its table."""
 
@@ -313,8 +313,8 @@ def _judge(damaged: Damaged, now_us: int, sound: Answers) -> str:
         for name, answer in answers.items()
         if answer != sound[name] and not isinstance(answer, Told)
     ]
-    # The names of refs are listed, so a ref that is deleted is one that never was.
-    is_gone = damaged.harm == "deleted" and damaged.kind in LISTED
+    # What is found by a listing or by its number, and is deleted, is as if it had never been.
+    is_gone = damaged.harm == "deleted" and damaged.kind in UNNAMED
     # Each page of the other block has its right checksum; only `fsck` compares the hash.
     is_another = HARMS[damaged.harm] is _replace and damaged.kind == "block" and _are_large()
     if wrong and damaged.kind not in UNSEEN and not is_gone and not is_another:
