@@ -87,10 +87,12 @@ if TYPE_CHECKING:
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
     from fuse_stream.table.stats import TableStats
+    from fuse_stream.table.transfer import copy
     from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
     from fuse_stream.trace.lineage import Lineage
+    from fuse_stream.transfer.copy import TableCopy
 
 __all__ = [
     "AlreadyExistsError",
@@ -144,6 +146,7 @@ __all__ = [
     "StorageError",
     "StreamIdentityError",
     "Table",
+    "TableCopy",
     "TableStats",
     "TagRef",
     "UnsupportedEnvironmentError",
@@ -157,6 +160,7 @@ __all__ = [
     "branch",
     "clone",
     "compact",
+    "copy",
     "delete",
     "from_canal",
     "from_changes",
@@ -215,6 +219,7 @@ _LOADED_LATER = {
     "SegmentRef": "format.records",
     "Snapshot": "format.records",
     "SourceLag": "spark.lag",
+    "TableCopy": "transfer.copy",
     "TableStats": "table.stats",
     "TagRef": "format.refs",
     "VacuumReport": "expiry.vacuum",
@@ -223,6 +228,7 @@ _LOADED_LATER = {
     "branch": "table.pipelines",
     "clone": "table.verbs",
     "compact": "spark.compact",
+    "copy": "table.transfer",
     "delete": "spark.change_rows",
     "from_canal": "spark.cdc.canal",
     "from_changes": "spark.cdc.changes",

@@ -33,6 +33,7 @@ ASKING = frozenset(
         "storage",
         "table",
         "trace",
+        "transfer",
     }
 )
 """Rooms whose functions may reach a store; in the others a recursion is over a value."""
