@@ -87,12 +87,13 @@ if TYPE_CHECKING:
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
     from fuse_stream.table.stats import TableStats
-    from fuse_stream.table.transfer import copy
+    from fuse_stream.table.transfer import copy, import_parquet
     from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
     from fuse_stream.trace.lineage import Lineage
     from fuse_stream.transfer.copy import TableCopy
+    from fuse_stream.transfer.import_parquet import ImportReport
 
 __all__ = [
     "AlreadyExistsError",
@@ -123,6 +124,7 @@ __all__ = [
     "FsckReport",
     "FuseError",
     "FuseSink",
+    "ImportReport",
     "InvalidInputError",
     "LedgerEntry",
     "Lineage",
@@ -168,6 +170,7 @@ __all__ = [
     "from_dms",
     "from_maxwell",
     "fuse_sink",
+    "import_parquet",
     "lag",
     "lineage",
     "merge",
@@ -204,6 +207,7 @@ _LOADED_LATER = {
     "Expiry": "expiry.expire",
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
+    "ImportReport": "transfer.import_parquet",
     "LedgerEntry": "format.records",
     "Lineage": "trace.lineage",
     "Merge": "spark.merge",
@@ -236,6 +240,7 @@ _LOADED_LATER = {
     "from_dms": "spark.cdc.dms",
     "from_maxwell": "spark.cdc.maxwell",
     "fuse_sink": "spark.sink",
+    "import_parquet": "table.transfer",
     "lag": "spark.lag",
     "lineage": "table.verbs",
     "merge": "spark.merge",

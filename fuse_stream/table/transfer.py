@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fuse_stream.clock import SYSTEM_CLOCK
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.names import flag_in
+from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.objects.slots import Metadata
-from fuse_stream.storage.open import open_store
+from fuse_stream.storage.open import open_store, path_text
 from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.places import Path, is_below
 from fuse_stream.transfer.copy import TableCopy, copy_table
+from fuse_stream.transfer.import_parquet import ImportReport, ImportRequest, import_files
+from fuse_stream.transfer.sources import file_in, find_source
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the present task, how much of it is done, and how much there is."""
@@ -97,6 +100,86 @@ def copy(
         committer,
         Metadata(place, committer.metadata.clock),
         history=history,
+        report=progress or _silent,
+        probe_place=not unsafe_single_writer,
+    )
+
+
+def import_parquet(
+    path: Path,
+    new_path: Path,
+    *,
+    cluster_by: Sequence[str] = (),
+    key: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    new_storage_options: Mapping[str, object] | None = None,
+    unsafe_single_writer: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Make a new table of Parquet files, and return a report.
+
+    The files stay as they are, and the table does not need them: their bytes or rows are put below
+    its folder. A file that is what a block has to be (`docs/format.md`, section "Blocks") becomes a
+    block with the bytes that it has; of the others the rows are written anew. The table's columns
+    are those of all files: files may lack columns, and have narrower types.
+
+    Before it is whole, the folder is no table. If the call dies, call it again with the same
+    arguments: it goes on. Only one call at a time may import into a folder.
+
+    Args:
+        path: a local path or an fsspec URL: of a Parquet file, of a folder of Parquet files, whose
+            folders `k=v` become columns, or of a Delta table without column mapping and deletion
+            vectors.
+        new_path: the folder of the table.
+        cluster_by: the columns that the rows of a block are sorted by. Blocks of files that are
+            sorted in another way count as unsorted, until `recluster`.
+        key: the columns by which rows are unique; the rows are checked.
+        properties: as of `Table.create`.
+        storage_options: fsspec's, for remote files.
+        new_storage_options: fsspec's, for a remote table; those of the files if not given.
+        unsafe_single_writer: allow a store that cannot tell two writers apart.
+        progress: called with the present task, how much of it is done, and how much there is.
+
+    Raises:
+        NotFoundError: there are no Parquet files.
+        AlreadyExistsError: there is a table at `new_path`, or the folder holds something else.
+        UnsupportedFormatError: it is an Iceberg or Hudi table, or a Delta table of which the files
+            do not say all; says what to do.
+        UnsupportedTypeError: the format has no such type as a column's.
+        SchemaMismatchError: columns of one name have types that do not fit each other.
+        InvalidInputError: a file is damaged; a value does not fit; rows of the key are not unique;
+            a property, a column or the cluster key is not valid; or one folder is within the other.
+        CorruptObjectError: the log of a Delta table has a gap, or its files are missing.
+        UnsupportedStorageError: the store of the table cannot hold one.
+    """
+    storage_options = StorageOptions(storage_options)
+    new_storage_options = StorageOptions(new_storage_options)
+    request = ImportRequest(
+        cluster_by=names_in("cluster_by", cluster_by),
+        key=names_in("key", key),
+        properties=dict(properties or {}),
+    )
+    store, only = open_store(path, storage_options=storage_options), None
+    if (found := file_in(path_text(path))) is not None:
+        parent = open_store(found[0], storage_options=storage_options)
+        if f"{found[1]}/" not in parent.names(""):
+            store, only = parent, found[1]
+    place = open_store(
+        new_path,
+        storage_options=new_storage_options or storage_options,
+        unsafe_single_writer=unsafe_single_writer,
+    )
+    old, new = store.url, place.url
+    if only is None and (old == new or is_below(old, new) or is_below(new, old)):
+        raise InvalidInputError(
+            "a table needs a folder of its own, beside the files", path=old, new_path=new
+        )
+    return import_files(
+        store,
+        find_source(store, only),
+        Metadata(place, SYSTEM_CLOCK),
+        request,
         report=progress or _silent,
         probe_place=not unsafe_single_writer,
     )

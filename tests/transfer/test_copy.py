@@ -194,11 +194,7 @@ def test_a_copy_that_dies_anywhere_is_no_table_until_it_is_finished(
     source = Table.open(path)
     calls = FaultyStore(MemoryStore())
     made(source, calls, history=history)
-    writes = [
-        at
-        for at, (verb, key) in enumerate(calls.calls, 1)
-        if verb not in READS
-    ]
+    writes = [at for at, (verb, key) in enumerate(calls.calls, 1) if verb not in READS]
 
     for at in writes:
         memory = MemoryStore()
