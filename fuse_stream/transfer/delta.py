@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -58,7 +59,8 @@ def load_delta_table(store: Store) -> DeltaTable:
     start = _load_checkpoint(store, names, state)
     commits = sorted(int(found[1]) for one in names if (found := _COMMIT.fullmatch(one)))
     later = [version for version in commits if version > start]
-    if later != list(range(start + 1, start + 1 + len(later))) or (start < 0 and not later):
+    has_gap = any(after - before != 1 for before, after in pairwise([start, *later]))
+    if has_gap or (start < 0 and not later):
         if any(map(_NEWER_CHECKPOINT.fullmatch, names)):
             raise _refused(store, "it has a checkpoint of the kind V2")
         raise CorruptObjectError(
