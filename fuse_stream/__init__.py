@@ -87,10 +87,13 @@ if TYPE_CHECKING:
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
     from fuse_stream.table.stats import TableStats
+    from fuse_stream.table.transfer import copy, import_parquet
     from fuse_stream.table.verbs import audit, clone, lineage, rebuild_checkpoint
     from fuse_stream.trace.bisect import BisectResult
     from fuse_stream.trace.blame import BlamedCommit
     from fuse_stream.trace.lineage import Lineage
+    from fuse_stream.transfer.copy import TableCopy
+    from fuse_stream.transfer.import_parquet import ImportReport
 
 __all__ = [
     "AlreadyExistsError",
@@ -121,6 +124,7 @@ __all__ = [
     "FsckReport",
     "FuseError",
     "FuseSink",
+    "ImportReport",
     "InvalidInputError",
     "LedgerEntry",
     "Lineage",
@@ -144,6 +148,7 @@ __all__ = [
     "StorageError",
     "StreamIdentityError",
     "Table",
+    "TableCopy",
     "TableStats",
     "TagRef",
     "UnsupportedEnvironmentError",
@@ -157,6 +162,7 @@ __all__ = [
     "branch",
     "clone",
     "compact",
+    "copy",
     "delete",
     "from_canal",
     "from_changes",
@@ -164,6 +170,7 @@ __all__ = [
     "from_dms",
     "from_maxwell",
     "fuse_sink",
+    "import_parquet",
     "lag",
     "lineage",
     "merge",
@@ -200,6 +207,7 @@ _LOADED_LATER = {
     "Expiry": "expiry.expire",
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
+    "ImportReport": "transfer.import_parquet",
     "LedgerEntry": "format.records",
     "Lineage": "trace.lineage",
     "Merge": "spark.merge",
@@ -215,6 +223,7 @@ _LOADED_LATER = {
     "SegmentRef": "format.records",
     "Snapshot": "format.records",
     "SourceLag": "spark.lag",
+    "TableCopy": "transfer.copy",
     "TableStats": "table.stats",
     "TagRef": "format.refs",
     "VacuumReport": "expiry.vacuum",
@@ -223,6 +232,7 @@ _LOADED_LATER = {
     "branch": "table.pipelines",
     "clone": "table.verbs",
     "compact": "spark.compact",
+    "copy": "table.transfer",
     "delete": "spark.change_rows",
     "from_canal": "spark.cdc.canal",
     "from_changes": "spark.cdc.changes",
@@ -230,6 +240,7 @@ _LOADED_LATER = {
     "from_dms": "spark.cdc.dms",
     "from_maxwell": "spark.cdc.maxwell",
     "fuse_sink": "spark.sink",
+    "import_parquet": "table.transfer",
     "lag": "spark.lag",
     "lineage": "table.verbs",
     "merge": "spark.merge",

@@ -30,6 +30,7 @@ MAPS = {
     "deleted": "by kind of object",
     "policy": "values by property",
     "properties": "values by property",
+    "reasons": "numbers of files by reason",
     "set": "values by column",
     "sides": "by name",
     "unreachable": "by kind of object",

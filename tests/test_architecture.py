@@ -24,7 +24,7 @@ FLOORS = (
     ("predicate", "checkpoint", "objects"),
     ("commit", "reading"),
     ("optimize", "expiry", "refs", "dml", "feed", "cdc"),
-    ("recovery", "trace", "check", "erasure"),
+    ("recovery", "trace", "check", "erasure", "transfer"),
     ("table",),
     ("optimizer",),
     ("spark", "testing"),

@@ -37,6 +37,8 @@ FOR_USERS = [
     "docs/object-stores.md",
     "docs/operations.md",
     "docs/recovery.md",
+    "docs/coming-and-going.md",
+    "docs/upgrade.md",
     "docs/compare.md",
     "docs/limits.md",
     "docs/sql.md",

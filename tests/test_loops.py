@@ -33,6 +33,7 @@ ASKING = frozenset(
         "storage",
         "table",
         "trace",
+        "transfer",
     }
 )
 """Rooms whose functions may reach a store; in the others a recursion is over a value."""
@@ -113,6 +114,10 @@ LOOPS = {
     "spark/format_read.py partitions": "the end that is read up to was fixed before",
     "storage/adapters.py _walk": "it goes down a folder",
     "storage/secrets.py causes": "each error once",
+    "format/page_headers.py has_checksums": FORWARD,
+    "format/page_headers.py struct": FORWARD,
+    "objects/adopted.py _leaves": "it goes down the type of a column",
+    "transfer/delta.py _column": "it goes down the type of a column",
     "storage/local.py make_folder": "it goes up to a folder that is there; the root is",
     "storage/local.py write_through": SHRINKS,
     "storage/local.py _scan": "it goes down a folder",
@@ -130,6 +135,8 @@ BOUNDS = [
     ("objects.head_search", "MOST_ROUNDS"),
     ("refs.create", "ATTEMPTS"),
     ("optimizer.worker", "MOST_STEPS"),
+    ("transfer.copy_history", "ATTEMPTS"),
+    ("transfer.copy_snapshot", "ATTEMPTS"),
 ]
 """Limits on repeated requests to a store."""
 

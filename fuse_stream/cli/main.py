@@ -43,6 +43,7 @@ from fuse_stream.cli.search import bisect, blame
 from fuse_stream.cli.sql_server import sql_server
 from fuse_stream.cli.stats import blocks, stats
 from fuse_stream.cli.text import json_text, printable
+from fuse_stream.cli.transfer import copy, import_files
 from fuse_stream.errors import FuseError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2
@@ -156,6 +157,7 @@ GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
     "The state of a table": (stats, blocks, clustering, ledger, lineage, consumers),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
+    "Coming and going": (import_files, copy),
     "Changing rows": (delete, update, upsert, quarantine, retry, erase),
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),

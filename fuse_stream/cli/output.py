@@ -121,7 +121,10 @@ class Output:
 
     def show_json(self, document: object) -> None:
         """Print one JSON document to stdout."""
-        text = json_text(document) + "\n"
+        self.show_text(json_text(document) + "\n")
+
+    def show_text(self, text: str) -> None:
+        """Print a text to stdout as it is."""
         file = self._console.file
         try:
             # An unbuffered stdout takes a part of a long text and hides that the pipe was closed.

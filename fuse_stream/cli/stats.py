@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fuse_stream.cli.as_json import Json, block_document, json_value, pick
 from fuse_stream.cli.grid import QUIET, VERSION_STYLE, Cell, Grid, Heading, facts_view
+from fuse_stream.cli.openmetrics import Observed, openmetrics_text
 from fuse_stream.cli.options import Target, on_table, version_option
 from fuse_stream.cli.text import bound, count, hidden_text, iso, plural, printable, short_id
 from fuse_stream.errors import InvalidInputError
@@ -77,7 +78,20 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
 
 @click.command()
 @on_table
-def stats(target: Target) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "openmetrics"]),
+    default="text",
+    show_default=True,
+    help="openmetrics: for a scraper such as Prometheus.",
+)
+@click.option(
+    "--garbage",
+    is_flag=True,
+    help="With --format openmetrics: also what a vacuum would delete. Lists all objects.",
+)
+def stats(target: Target, form: str, garbage: bool) -> None:
     """Show the sizes of a table, what compaction, expiry and vacuum did, and its properties.
 
     Small blocks are those that compaction may merge. The commits of the newest 1,000 versions are
@@ -87,7 +101,15 @@ def stats(target: Target) -> None:
     \b
     Example:
       fuse-stream stats /lake/flights
+      fuse-stream stats /lake/flights --format openmetrics > /var/metrics/flights.prom
     """  # noqa: D301 - the same
+    if form == "openmetrics":
+        if target.json:
+            raise click.UsageError("--json and --format openmetrics are two formats")
+        target.output.show_text(openmetrics_text(_observed(target, garbage=garbage)))
+        return
+    if garbage:
+        raise click.UsageError("--garbage goes with --format openmetrics")
     table = target.open()
     with target.output.progress("reading the history"):
         found = table.stats()
@@ -98,6 +120,22 @@ def stats(target: Target) -> None:
     if found.searched_count < found.retained_count:
         searched = plural(found.searched_count, "version")
         target.output.note(f"the commits of the newest {searched} are counted")
+
+
+def _observed(target: Target, *, garbage: bool) -> Observed:
+    table = target.open()
+    with target.output.progress("reading the history"):
+        return Observed(
+            table_id=table.table_id,
+            path=target.path,
+            branch=target.branch,
+            now_us=table.metadata.clock.now_us(),
+            head=table.head(),
+            stats=table.stats(),
+            ledger=table.ledger(),
+            consumers=tuple(table.consumers()),
+            garbage=table.vacuum(dry_run=True) if garbage else None,
+        )
 
 
 def _find_leaf(schema: Schema, name: str) -> Leaf:

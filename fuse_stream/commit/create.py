@@ -49,18 +49,8 @@ def create_objects(
         CorruptObjectError: there is a table that has lost its table file; nothing was written.
         InvalidInputError: a property or the cluster key is not valid; nothing was written.
     """
-    clock = metadata.clock
-    checked = check_properties({} if properties is None else properties, creating=True)
-    key = cluster_key(schema, cluster_by)
-    check_private(schema, checked, key)
-    table_file = TableFile(
-        table_id=clock.new_id(),
-        created_us=clock.now_us(),
-        snapshot_id=clock.new_id(),
-        schema=schema,
-        cluster_key=key,
-        properties=checked,
-        grace_us=grace_us(checked),
+    table_file = new_table_file(
+        metadata.clock, schema, cluster_by=cluster_by, properties=properties
     )
     # Look before the put: a new table file over a table that has lost its own would make that
     # table unreadable.
@@ -70,6 +60,32 @@ def create_objects(
         )
     put_version_0(metadata, table_file)
     return table_file
+
+
+def new_table_file(
+    clock: Clock,
+    schema: Schema,
+    *,
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> TableFile:
+    """Return the table file of a new table.
+
+    Raises:
+        InvalidInputError: a property or the cluster key is not valid.
+    """
+    checked = check_properties({} if properties is None else properties, creating=True)
+    key = cluster_key(schema, cluster_by)
+    check_private(schema, checked, key)
+    return TableFile(
+        table_id=clock.new_id(),
+        created_us=clock.now_us(),
+        snapshot_id=clock.new_id(),
+        schema=schema,
+        cluster_key=key,
+        properties=checked,
+        grace_us=grace_us(checked),
+    )
 
 
 def claim_table_file(metadata: Metadata, table_file: TableFile) -> TableFile:

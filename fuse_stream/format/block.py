@@ -17,7 +17,7 @@ from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, child_fields
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
 from fuse_stream.format.private import private_ids
-from fuse_stream.format.records import Block, ClusterStats, ColumnMeta
+from fuse_stream.format.records import Block, ClusterStats, ColumnMeta, ColumnStats, KeyRange
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.format.stats import column_stats, key_range, without_bounds
 
@@ -51,8 +51,29 @@ def encode_block(
             future = pool.submit(column_stats, table, schema)
             data, stats = _parquet(table, schema, private), future.result()
     stats = dict(without_bounds(stats, private_ids(schema, private)))
-    cluster_range = key_range(stats, cluster_key)
-    block = Block(
+    return _record(table, schema, data, stats, key_range(stats, cluster_key), block_id), data
+
+
+def block_of_file(
+    data: pa.Buffer, table: pa.Table, schema: Schema, cluster_key: tuple[int, ...], *, block_id: str
+) -> Block:
+    """Return the record of a block whose file is `data`, with the rows of `table`.
+
+    The rows are sorted by the cluster key; without one the block counts as unsorted.
+    """
+    stats = column_stats(table, schema)
+    return _record(table, schema, data, stats, key_range(stats, cluster_key), block_id)
+
+
+def _record(  # noqa: PLR0917 - private, of two callers
+    table: pa.Table,
+    schema: Schema,
+    data: pa.Buffer,
+    stats: dict[int, ColumnStats],
+    cluster_range: KeyRange | None,
+    block_id: str,
+) -> Block:
+    return Block(
         id=block_id,
         row_count=len(table),
         block_size=sum(
@@ -68,7 +89,6 @@ def encode_block(
         cluster_stats=ClusterStats(range=cluster_range) if cluster_range else None,
         compression=COMPRESSION,
     )
-    return block, data
 
 
 def decode_block(

@@ -42,6 +42,7 @@ from fuse_stream.format.jsonio import (
     dump_canonical,
     from_json,
     load_canonical,
+    load_json,
     to_json,
 )
 from fuse_stream.format.layout import MAIN, branch_checked, id_checked, sha256_checked
@@ -205,6 +206,28 @@ def decode_segment(stored: bytes, sha256: str, types: LeafTypes) -> Segment:
     rest = _loaded(_BEFORE_BLOCKS + data[end:], MAX_SEGMENT_BYTES)
     empty = from_json(Segment, rest, types)
     return dataclasses.replace(empty, blocks=read_blocks(data, len(_BEFORE_BLOCKS), end, types))
+
+
+def without_origins(stored: bytes, sha256: str) -> bytes:
+    """Return the stored bytes of a segment whose blocks are all the table's own.
+
+    All else that it says is kept, also of columns that no schema has any more.
+
+    Raises:
+        CorruptObjectError: the bytes do not have this hash.
+    """
+    fields = load_json(unpacked_segment(stored, sha256))
+    for block in fields["blocks"]:
+        block.pop("origin", None)
+    packed: bytes = pa.Codec("zstd").compress(dump_canonical(fields), asbytes=True)
+    return packed
+
+
+def encode_fields(fields: dict[str, Any]) -> bytes:
+    """Return the canonical bytes of a record's fields; its own hash is made anew if it has one."""
+    if fields.pop(_SHA256, None) is None:
+        return dump_canonical(fields)
+    return _dump_hashed(fields)
 
 
 def unpacked_segment(stored: bytes, sha256: str) -> bytes:

@@ -37,6 +37,8 @@ CLONES_PREFIX = "_refs/clones/"
 LEASES_PREFIX = "_leases/"
 SERVICES_PREFIX = "_service/"
 STAGED_PREFIX = "_staged/"
+COPY_KEY = "_copying.json"
+"""What is copied into a folder, until the copy there is a table."""
 
 PREFIXES = (
     BLOCKS_PREFIX,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fuse_stream.errors import FuseError, NotFoundError
-from fuse_stream.format.layout import TABLE_KEY
+from fuse_stream.format.layout import COPY_KEY, TABLE_KEY
 from fuse_stream.storage.base import Store
 
 SHOWN = 5
@@ -17,6 +17,7 @@ _FORMATS = {
     "_delta_log/": "a Delta table",
     ".hoodie/": "a Hudi table",
     "metadata/": "a folder metadata, as of an Iceberg table",
+    COPY_KEY: "a copy of a table that is not finished: copy it again, which goes on",
 }
 _OF_SYSTEMS = frozenset({"lost+found", "Thumbs.db", "desktop.ini"})
 """What file systems and file managers put into folders, without a leading dot."""

@@ -34,6 +34,7 @@ from fuse_stream.format.codec import (
 )
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.layout import (
+    COPY_KEY,
     LAST_VERSION,
     MAIN,
     TABLE_KEY,
@@ -456,6 +457,8 @@ class Metadata:
         # Version 0 is always taken.
         if data is not None or (not self._is_taken(MAIN, 0) and load_hint(self.store, MAIN) == 0):
             return data
+        if find_object(self.store, COPY_KEY) is not None:  # its table file is put last
+            return find_object(self.store, TABLE_KEY)
         try:
             return self.store.get(TABLE_KEY)  # a create, which puts it first, may have come between
         except NotFoundError as error:

@@ -179,7 +179,7 @@ def _finish(
     stored = load_tagged(metadata, pin)
 
     def stage(_head: Stored, _before: Staged | None) -> Staged:
-        return _content(metadata, place, stored.snapshot)
+        return stage_content(metadata, place, stored.snapshot, is_copied=False)
 
     if head.version < CLONED_VERSION:
         source = stored.snapshot
@@ -198,11 +198,18 @@ def _finish(
     )
 
 
-def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
-    """Stage the content of `source` for the clone; each block names the table that holds it."""
-    rows = _lists(metadata, place, source)
+def stage_content(
+    metadata: Metadata, place: Metadata, source: Snapshot, *, is_copied: bool
+) -> Staged:
+    """Stage the content and the ledger of `source` for version 1 of the table in `place`.
+
+    Each block names the table that holds it; if the blocks are copied, none does.
+    """
+    rows = _lists(metadata, place, source, is_copied=is_copied)
     sides = {
-        name: dataclasses.replace(source.sides[name], **_lists(metadata, place, view))
+        name: dataclasses.replace(
+            source.sides[name], **_lists(metadata, place, view, is_copied=is_copied)
+        )
         for name, view in side_views(source).items()
     }
     return Staged(
@@ -217,14 +224,18 @@ def _content(metadata: Metadata, place: Metadata, source: Snapshot) -> Staged:
     )
 
 
-def _lists(metadata: Metadata, place: Metadata, source: Snapshot) -> dict[str, Any]:
+def _lists(
+    metadata: Metadata, place: Metadata, source: Snapshot, *, is_copied: bool
+) -> dict[str, Any]:
     """Put the segments and deletion files of `source`, or of a side, in the clone."""
     types = source.schema.leaf_types
     refs = []
     for ref in source.segments:
         segment = metadata.load_segment(ref, types)
         blocks = tuple(
-            dataclasses.replace(block, origin=block.origin or source.table_id)
+            dataclasses.replace(
+                block, origin=None if is_copied else block.origin or source.table_id
+            )
             for block in segment.blocks
         )
         refs.append(

@@ -67,6 +67,7 @@ def run(*arguments: object) -> Any:
 def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _looking(folder / "flights", folder / "plain")
     yield from _naming(folder / "flights", folder / "clone")
+    yield from _coming_and_going(folder)
     yield from _going_back(folder)
     yield from _changing(folder / "changed")
     yield from _events(folder / "events")
@@ -126,6 +127,13 @@ def _naming(path: Path, clone: Path) -> Iterator[tuple[str, Any]]:
     yield "unpin PATH CLONE_ID", run("unpin", path, Table.open(path).clones()[0].table_id)
     options = ("--expected-head", 3, "--retire", "night")
     yield "publish PATH SOURCE", run("publish", path, "fix", *options)
+
+
+def _coming_and_going(folder: Path) -> Iterator[tuple[str, Any]]:
+    file = folder / "files.parquet"
+    pq.write_table(rows(1, 2), file)
+    yield "import PATH NEW_PATH", run("import", file, folder / "imported")
+    yield "copy PATH NEW_PATH", run("copy", folder / "imported", folder / "copied")
 
 
 def _going_back(folder: Path) -> Iterator[tuple[str, Any]]:
