@@ -49,9 +49,11 @@ KINDS = {
     "_floor/": "marker",
     "_of/": "source offsets",
 }
-UNSEEN = frozenset({"table file", "newest slot", "hint"})
-"""Objects of which no other one has a hash: a change of theirs may be a valid record."""
-REPEATED = frozenset({"segment", "deletion file", "block", "older slot", "ref", "lease"})
+UNSEEN = frozenset({"table file", "hint"})
+"""Objects of which no hash is anywhere: a change of theirs may be a valid record."""
+REPEATED = frozenset(
+    {"segment", "deletion file", "block", "older slot", "newest slot", "ref", "lease"}
+)
 """Objects whose damage `fsck` finds, whatever readers need."""
 
 LISTED = frozenset({"ref", "lease"})

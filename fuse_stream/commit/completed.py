@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from fuse_stream.format.features import used_features
+from fuse_stream.format.features import OWN_HASH, used_features
 from fuse_stream.format.private import describing_less, private_leaves, ranging_less
 from fuse_stream.format.records import DeletionFileRef, SegmentRef, Side, Snapshot
 
 
 def completed(new: Snapshot) -> Snapshot:
-    """Return `new` with its counts of rows, and the features that it uses now."""
+    """Return `new` with its counts of rows, and the features that it uses now.
+
+    Its `required_features` are those of the snapshots that it was made from.
+    """
     rows = new.stored_rows - new.hidden_rows
     private = private_leaves(new.schema, new.properties)
     if private:
@@ -25,7 +28,13 @@ def completed(new: Snapshot) -> Snapshot:
         sides=_completed_sides(new),
         summary=dataclasses.replace(new.summary, row_count=rows),
     )
-    return dataclasses.replace(new, required_features=tuple(sorted(used_features(new))))
+    return dataclasses.replace(new, required_features=tuple(sorted(_features(new))))
+
+
+def _features(new: Snapshot) -> frozenset[str]:
+    # Version 0 is in the table file, too. Its hash is left out of tables that began without.
+    is_hashed = OWN_HASH in new.required_features or (new.parent and new.parent.version == 0)
+    return used_features(new) | ({OWN_HASH} if is_hashed else frozenset())
 
 
 def _completed_sides(new: Snapshot) -> dict[str, Side]:

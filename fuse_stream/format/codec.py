@@ -1,7 +1,8 @@
 """Encode the persisted records as canonical bytes, and decode them.
 
 A record has exactly one encoding. Hashes are of the stored bytes. A segment is stored as JSON in
-zstd, every other record as JSON. A ref or a lease holds its own hash: no other object holds it.
+zstd, every other record as JSON. What no other object holds the hash of holds its own: a ref, a
+lease, and a snapshot, which may be the newest one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fuse_stream.format.features import (
     FINGERPRINTS,
     KEY,
     LINE,
+    OWN_HASH,
     PRIVATE_COLUMNS,
     SEQUENCE,
     SIDES,
@@ -71,6 +73,7 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
         FINGERPRINTS,
         KEY,
         LINE,
+        OWN_HASH,
         PRIVATE_COLUMNS,
         SEQUENCE,
         SIDES,
@@ -99,7 +102,7 @@ Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
 Hashed = TypeVar("Hashed", BranchRef, TagRef, CloneRef, Lease)
 
 _SHA256 = "sha256"
-"""The field of a ref that holds the hash of the ref's encoding without this field."""
+"""The field of a record that holds the hash of the record's encoding without this field."""
 
 
 def sha256_hex(data: bytes | memoryview | pa.Buffer) -> str:
@@ -113,7 +116,10 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     Raises:
         InvalidInputError: they are more than a reader accepts.
     """
-    data = dump_canonical(to_json(snapshot, snapshot.schema.leaf_types))
+    fields = to_json(snapshot, snapshot.schema.leaf_types)
+    data = (
+        _dump_hashed(fields) if OWN_HASH in snapshot.required_features else dump_canonical(fields)
+    )
     longest = max(len(snapshot.segments), len(snapshot.deletion_files))
     is_readable = len(data) <= MAX_SNAPSHOT_BYTES and count_marks(data) <= MAX_MARKS
     if not is_readable or longest > MAX_LISTED:
@@ -143,17 +149,25 @@ def decode_snapshot(data: bytes) -> Snapshot:
             "the table needs a feature that this release lacks; upgrade fuse-stream",
             features=sorted(unknown),
         )
+    if OWN_HASH in features:
+        _take_own_hash(fields, size=len(data))
+    elif _SHA256 in fields:
+        raise _unnamed(fields.get("version"), [OWN_HASH])
     check_lengths(fields)
     schema = _schema_of(fields)
     snapshot = from_json(Snapshot, fields, schema.leaf_types)
     check_snapshot(snapshot)
     if unnamed := used_features(snapshot) - set(features):
-        raise CorruptObjectError(
-            "the snapshot uses features that required_features does not name",
-            version=snapshot.version,
-            features=sorted(unnamed),
-        )
+        raise _unnamed(snapshot.version, sorted(unnamed))
     return snapshot
+
+
+def _unnamed(version: object, features: list[str]) -> CorruptObjectError:
+    return CorruptObjectError(
+        "the snapshot uses features that required_features does not name",
+        version=version,
+        features=features,
+    )
 
 
 def encode_segment(segment: Segment, types: LeafTypes) -> tuple[bytes, str]:
@@ -246,7 +260,7 @@ def encode_ref(ref: BranchRef | TagRef | CloneRef | Lease) -> bytes:
     fields = to_json(ref, {})
     if isinstance(ref, TagRef) and ref.name.isdigit():
         fields["format_version"] = DATE_TAG_FORMAT_VERSION
-    return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
+    return _dump_hashed(fields)
 
 
 def decode_ref(cls: type[Ref], data: bytes) -> Ref:
@@ -316,11 +330,20 @@ def _decode_hashed(cls: type[Hashed], data: bytes) -> Hashed:
     is_date = cls is TagRef and _DIGITS_NAME.search(data)
     known = DATE_TAG_FORMAT_VERSION if is_date else REF_FORMAT_VERSION
     fields = _loaded(data, MAX_REF_BYTES, known=known)
-    if fields["format_version"] >= REF_FORMAT_VERSION and (
-        fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields))
-    ):
-        raise CorruptObjectError("the object differs from the hash that it holds", size=len(data))
+    if fields["format_version"] >= REF_FORMAT_VERSION:
+        _take_own_hash(fields, size=len(data))
     return from_json(cls, {**fields, "format_version": REF_FORMAT_VERSION}, {})
+
+
+def _dump_hashed(fields: dict[str, Any]) -> bytes:
+    """Return the canonical bytes of a record with its own hash."""
+    return dump_canonical({**fields, _SHA256: sha256_hex(dump_canonical(fields))})
+
+
+def _take_own_hash(fields: dict[str, Any], *, size: int) -> None:
+    """Take the hash out of a record and compare it with the rest."""
+    if fields.pop(_SHA256, None) != sha256_hex(dump_canonical(fields)):
+        raise CorruptObjectError("the object differs from the hash that it holds", size=size)
 
 
 def _check_own_id(forks: tuple[Parent, ...], branch_id: str) -> None:

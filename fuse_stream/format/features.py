@@ -26,6 +26,10 @@ KEY = "key"
 LINE = "line"
 """Of a snapshot that names the start of its line."""
 
+OWN_HASH = "own_hash"
+"""Of a snapshot that holds the hash of its own bytes. Every one that comes after version 0, but in
+tables of releases that did not have it."""
+
 PRIVATE_COLUMNS = "private_columns"
 """Of a snapshot whose property `fuse.private` names columns."""
 

@@ -35,7 +35,7 @@ from fuse_stream.format.codec import (
     sha256_hex,
 )
 from fuse_stream.format.columns import value_from_json, value_to_json
-from fuse_stream.format.features import DELETION_FILES, SIDES, SOURCES, used_features
+from fuse_stream.format.features import DELETION_FILES, OWN_HASH, SIDES, SOURCES, used_features
 from fuse_stream.format.jsonio import dump_canonical, to_json
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.records import (
@@ -288,10 +288,11 @@ def naming_features(snapshot: Snapshot) -> Snapshot:
     if snapshot.parent is not None:
         before = dataclasses.replace(snapshot.parent, version=snapshot.version - 1)
         snapshot = dataclasses.replace(snapshot, parent=before if snapshot.version else None)
+    own = {OWN_HASH} if snapshot.version % 2 else set()
     return dataclasses.replace(
         snapshot,
         floor=min(snapshot.floor, snapshot.version),
-        required_features=tuple(sorted(used_features(snapshot))),
+        required_features=tuple(sorted(used_features(snapshot) | own)),
     )
 
 
@@ -927,6 +928,22 @@ def test_a_field_of_another_kind_is_typed_or_harmless(path: tuple[Any, ...]) -> 
         # A bound may stand in the form of a narrower type, which the column had once.
         assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
         assert path[:2] == ("summary", "col_stats") or encode_snapshot(snapshot) == data
+
+
+HASHED = (GOLDEN / "snapshot_own_hash.json").read_bytes()
+
+
+@given(place=st.integers(0, len(HASHED) - 1), byte=st.integers(0, 255))
+def test_a_changed_byte_of_a_snapshot_that_has_its_own_hash_is_noticed(
+    place: int, byte: int
+) -> None:
+    data = bytearray(HASHED)
+    data[place] = byte
+    if bytes(data) == HASHED:
+        return
+
+    with pytest.raises((CorruptObjectError, UnsupportedFormatError)):
+        decode_snapshot(bytes(data))
 
 
 @given(data=st.binary(max_size=200))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -20,7 +21,8 @@ from fuse_stream.format import codec, features, reachable
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import KNOWN_FEATURES, decode_snapshot, encode_snapshot
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.layout import slot_of
+from fuse_stream.format.jsonio import dump_canonical
+from fuse_stream.format.layout import slot_key, slot_of
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.sequenced import Counts, Sequenced
 from fuse_stream.format.source_offset import Offset, SourcePosition
@@ -28,6 +30,7 @@ from fuse_stream.table.handle import Table, create_table, open_table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from tests.format.test_codec import GOLDEN, example_snapshot
+from tests.oracle.reader import Oracle, OracleError
 
 FEATURES = sorted(value for name, value in vars(features).items() if name.isupper())
 
@@ -43,6 +46,7 @@ def examples() -> dict[str, Snapshot]:
         features.COUNTS: dataclasses.replace(snapshot, counts=counts),
         features.ERASURE: dataclasses.replace(snapshot, operation=Operation.ERASE),
         features.KEY: dataclasses.replace(snapshot, key=(5, 8)),
+        features.OWN_HASH: dataclasses.replace(snapshot, required_features=(features.OWN_HASH,)),
         features.PRIVATE_COLUMNS: dataclasses.replace(
             snapshot, properties={"fuse.private": "long,string"}
         ),
@@ -62,11 +66,11 @@ def test_the_bytes_of_an_example_are_pinned(feature: str) -> None:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_snapshot_that_does_not_name_a_feature_that_it_uses_is_damage(feature: str) -> None:
-    snapshot = decode_snapshot(golden(feature))
-    others = tuple(name for name in snapshot.required_features if name != feature)
+    fields = orjson.loads(golden(feature))
+    fields["required_features"].remove(feature)
 
     with pytest.raises(CorruptObjectError, match="does not name") as caught:
-        decode_snapshot(encode_snapshot(dataclasses.replace(snapshot, required_features=others)))
+        decode_snapshot(dump_canonical(fields))
     assert feature in str(caught.value)
 
 
@@ -133,6 +137,7 @@ NEEDS: dict[str, Callable[[Table], object]] = {
     features.FINGERPRINTS: lambda table: table.append(ROWS, app_id="a", batch_id=0),
     features.KEY: lambda table: table.set_key(["k"]),
     features.LINE: lambda table: table.append(ROWS),
+    features.OWN_HASH: lambda table: table.append(ROWS),
     features.PRIVATE_COLUMNS: lambda table: table.set_properties({"fuse.private": "v"}),
     features.SEQUENCE: send,
     features.SIDES: send,
@@ -172,6 +177,33 @@ def test_a_table_that_needs_a_feature_is_refused_without_it(
     assert refused == dict.fromkeys(acts, True)
     assert before.items() <= store.objects.items()
     assert [key for key in store.objects.keys() - before.keys() if slot_of(key)] == []
+
+
+def test_a_table_of_a_release_without_own_hashes_goes_on_without() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    for key, data in Oracle.of_folder(GOLDEN / "table").objects.items():
+        store.replace(key, data)
+    table = open_table(store, clock=clock, probe_store=False)
+    table.delete("k = 1")
+
+    assert table.to_arrow().num_rows == 2
+    assert features.OWN_HASH not in table.head().required_features
+
+
+def test_a_changed_newest_snapshot_is_damage_from_version_1_on() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    schema = first_schema(columns_of_arrow(SCHEMA))
+    table = create_table(store, schema, clock=clock, probe_store=False)
+    table.append(ROWS, message="3 rows")
+    key = slot_key("main", 1)
+    store.replace(key, store.get(key).replace(b"3 rows", b"4 rows"))
+
+    with pytest.raises(CorruptObjectError, match="hash that it holds"):
+        open_table(store, clock=clock, probe_store=False).head()
+    with pytest.raises(OracleError, match="version 1 has changed"):
+        Oracle({name: item.data for name, item in store.objects.items()}).rows()
 
 
 def _refusal(act: Callable[[], object]) -> bool:

@@ -83,7 +83,7 @@ def is_json(key: str) -> bool:
 def forged(objects: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> Objects:
     """Return `objects` with some of them changed, and all hashes and sizes of these mended.
 
-    None deletes an object. A ref or a lease that is changed gets its own new hash, if it is JSON.
+    None deletes an object. A record that holds its own hash and is changed gets a new one.
     """
     found = dict(objects)
     hashes: dict[bytes, bytes] = {}
@@ -105,6 +105,8 @@ def forged(objects: Mapping[str, bytes], changes: Mapping[str, bytes | None]) ->
             continue
         if after != before and key.startswith(("_refs/", "_leases/")):
             after = with_own_hash(after)
+        if after != before and key.startswith("_ss/"):
+            after = with_hash_in_place(after)
         found[key] = after
         if before is not None and after != before:
             hashes[_digest(before)] = _digest(after)
@@ -121,6 +123,16 @@ def with_own_hash(data: bytes) -> bytes:
     except (ValueError, TypeError, AttributeError, RecursionError):
         return data
     return _dumped({**fields, "sha256": hashlib.sha256(bare).hexdigest()})
+
+
+def with_hash_in_place(data: bytes) -> bytes:
+    """Return a snapshot whose own hash, if it has one, is right; no other byte is changed."""
+    try:
+        held = json.loads(data)["sha256"].encode()
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return data
+    bare = data.replace(b'"sha256":"%s",' % held, b"")
+    return data.replace(held, _digest(bare)) if bare != data else data
 
 
 def keys_of(objects: Collection[str], prefix: str) -> list[str]:

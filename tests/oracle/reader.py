@@ -73,6 +73,11 @@ class Oracle:
         """Return the record of a version, after comparing it with the table file and its parent."""
         if version not in self._slots:
             record = self._record(_slot_key(version))
+            if "own_hash" in record["required_features"]:
+                own = b'"sha256":"%s",' % record["sha256"].encode()
+                bare = self._bytes(_slot_key(version)).replace(own, b"")
+                is_own = hashlib.sha256(bare).hexdigest() == record["sha256"]
+                _check(is_own, f"version {version} has changed")
             _check(record["version"] == version, f"slot {version} holds another version")
             _check(record["branch_id"] == "main", f"slot {version} holds another branch")
             table_id = self._record("_fuse.json")["table_id"]
