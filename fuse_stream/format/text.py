@@ -55,6 +55,13 @@ def duration(microseconds: int) -> str:
     return " ".join(parts[:2]) or "0s"
 
 
+def brief(microseconds: int) -> str:
+    """Return a duration as `duration` does, but one below a second in milliseconds."""
+    if microseconds >= 1_000_000:
+        return duration(microseconds)
+    return f"{microseconds / 1000:,.0f} ms"
+
+
 def first_line(text: str) -> str:
     """Return the first line of `text`, with an ellipsis if there are more."""
     line, _, rest = text.strip().partition("\n")

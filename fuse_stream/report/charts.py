@@ -90,7 +90,7 @@ def strip(stretches: Iterable[Stretch], *, height: int = 14) -> Markup:
     """Return stretches on one line; each is at least so wide that it can be seen."""
     shapes = []
     for one in stretches:
-        width = max((one.end - one.start) * WIDTH, 3.0)
+        width = max((one.end - one.start) * WIDTH, 5.0)
         x = min(one.start * WIDTH, WIDTH - width)
         shapes.append(_rect(x, 0, width, height, style=one.style, title=one.title))
     return _svg(shapes, height)

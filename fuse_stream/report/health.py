@@ -11,7 +11,7 @@ from statistics import median
 from fuse_stream.errors import FuseError
 from fuse_stream.format.properties import CLUSTER_DEPTH, RETAIN, VACUUM_AGE, duration_property_us
 from fuse_stream.format.sizes import size
-from fuse_stream.format.text import count, duration, iso, plural
+from fuse_stream.format.text import brief, count, duration, iso, plural
 from fuse_stream.optimize.policy import VACUUMS_PER_AGE, imperfect, policy_of
 from fuse_stream.report.facts import Facts
 
@@ -88,7 +88,7 @@ def _head(facts: Facts) -> Check:
     gaps = [after.time_us - before.time_us for before, after in pairwise(newest)]
     usual_us = int(median(gaps)) if gaps else 0
     is_late = len(gaps) > 2 and age_us > max(_HOUR_US, _LATE_GAPS * usual_us)
-    usual = f"; usually one every {_short(usual_us)}" if gaps else ""
+    usual = f"; usually one every {brief(usual_us)}" if gaps else ""
     return Check(
         level=Level.WARNING if is_late else Level.GOOD,
         name="last commit",
@@ -115,7 +115,7 @@ def _consumers(facts: Facts) -> Iterator[Check]:
                 remedy="fuse-stream consumers PATH --release NAME",
             )
         else:
-            late = f", {duration(state.behind_us)}" if behind and state.behind_us else ""
+            late = f", {brief(state.behind_us)}" if behind and state.behind_us else ""
             yield Check(
                 level=Level.GOOD,
                 name=f"consumer {state.consumer}",
@@ -193,7 +193,3 @@ def _garbage(facts: Facts) -> Iterator[Check]:
         text=f"a vacuum now deletes {size(freed)}{later}",
         remedy="fuse-stream vacuum PATH" if is_much else "",
     )
-
-
-def _short(microseconds: int) -> str:
-    return duration(microseconds) if microseconds >= 1_000_000 else f"{microseconds / 1e6:.2g}s"

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from fuse_stream.format.properties import DEFAULTS, OWN_PREFIX
 from fuse_stream.format.sizes import size
-from fuse_stream.format.text import bound, count, duration, first_line, iso, plural, printable
+from fuse_stream.format.text import brief, count, duration, first_line, iso, plural, printable
 from fuse_stream.report.charts import Bar, Stretch, area, bars, strip
 from fuse_stream.report.facts import Commit, Facts
 from fuse_stream.report.health import check_health, worst
@@ -67,6 +67,7 @@ def render(facts: Facts, *, refresh_s: int | None = None) -> str:
             **DEFAULTS,
             **{n: v for n, v in facts.head.properties.items() if n.startswith(OWN_PREFIX)},
         },
+        last_version=max((one.version for one in facts.branches), default=0),
         most=MOST_LISTED,
     )
 
@@ -89,7 +90,7 @@ def _charts(facts: Facts) -> Iterator[Chart]:
     yield Chart(
         title="Time between commits",
         drawing=bars(gaps),
-        top=_time(max((bar.value for bar in gaps), default=0)),
+        top=brief(round(max((bar.value for bar in gaps), default=0))),
         note="the average of the commits of a bar",
         **ends,
     )
@@ -124,7 +125,7 @@ def _gap_bars(points: Sequence[Commit]) -> Iterator[Bar]:
         gap_us = (after.time_us - before.time_us) / (after.version - before.version)
         yield Bar(
             value=gap_us,
-            title=f"versions {before.version + 1} to {after.version}: {_time(gap_us)}",
+            title=f"versions {before.version + 1} to {after.version}: {brief(round(gap_us))}",
         )
 
 
@@ -207,6 +208,16 @@ def _branch_rows(facts: Facts) -> Iterator[_BranchRow]:
                 title=f"tag {tag.name}: version {tag.target.version}",
             )
             for tag in owned
+        ]
+        marks += [
+            Stretch(
+                start=state.version / last,
+                end=state.version / last,
+                style="w",
+                title=f"consumer {state.consumer}: version {state.version}",
+            )
+            for state in facts.consumers or ()
+            if state.branch == one.ref.name
         ]
         origin = "" if one.forked_from is None else f", from {one.forked_from}@{one.forked_at}"
         names = ", ".join(f"{tag.name} ({tag.target.version})" for tag in owned[:MOST_LISTED])
@@ -321,12 +332,6 @@ def _change_of(before: Commit, after: Commit) -> str:
     return ", ".join(parts) or "within columns"
 
 
-def _time(microseconds: float) -> str:
-    if microseconds >= 1_000_000:
-        return duration(int(microseconds))
-    return f"{microseconds / 1000:,.0f} ms"
-
-
 def _message(text: str) -> str:
     line = first_line(text)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
@@ -346,13 +351,12 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters.update(
-    bound=bound,
+    brief=brief,
     count=count,
     duration=duration,
     iso=iso,
     message=_message,
     plural=plural,
     size=size,
-    time=_time,
 )
 _PAGE = _ENVIRONMENT.get_template("page.html")
