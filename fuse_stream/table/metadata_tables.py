@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ Row = tuple[object, ...]
 """Values in the order of the columns; a time is in microseconds since 1970."""
 
 _SECOND_US = 1_000_000
+_ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,26 +53,42 @@ class MetadataTable:
 
 def metadata_table(table: BranchReader, name: str, version: Version | None = None) -> pa.Table:
     """Return one of the metadata tables of a branch; arguments and errors of `Table.metadata`."""
-    kind = get_kind(name)
-    rows = list(iter_rows(table, name, version))
-    columns = list(zip(*rows, strict=True)) or [()] * len(kind.schema)
-    arrays = [
-        pa.array(values, field.type) for values, field in zip(columns, kind.schema, strict=True)
-    ]
-    return pa.table(arrays, schema=kind.schema)
+    return pa.Table.from_batches(iter_batches(table, name, version), get_kind(name).schema)
+
+
+def iter_batches(
+    table: BranchReader, name: str, version: Version | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield a metadata table a part at a time; arguments and errors of `Table.metadata`."""
+    schema = get_kind(name).schema
+    rows = iter_rows(table, name, version)
+    for part in iter(lambda: list(islice(rows, _ROWS_AT_ONCE)), []):
+        columns = zip(*part, strict=True)
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+        ]
+        yield pa.record_batch(arrays, schema=schema)
 
 
 def iter_rows(table: BranchReader, name: str, version: Version | None = None) -> Iterator[Row]:
     """Return the rows of a metadata table; arguments and errors of `Table.metadata`."""
-    kind = get_kind(name)
-    if version is not None and not kind.is_of_version:
+    check_version(name, version)
+    return get_kind(name).rows(table, table.snapshot(version))
+
+
+def check_version(name: str, version: Version | None) -> None:
+    """Raise unless there is such a metadata table, and its rows can be about a version.
+
+    Raises:
+        InvalidInputError: they cannot, or there is no such metadata table.
+    """
+    if version is not None and not get_kind(name).is_of_version:
         raise InvalidInputError(
             "these rows are not about one version of the table; leave the version out",
             metadata=name,
             version=version,
             of_a_version=[one for one, other in METADATA.items() if other.is_of_version],
         )
-    return kind.rows(table, table.snapshot(version))
 
 
 def get_kind(name: str) -> MetadataTable:
