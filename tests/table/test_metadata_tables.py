@@ -35,7 +35,8 @@ def lake(tmp_path: Path) -> Table:
 
 
 def found(table: Table, name: str, **version: Any) -> list[dict[str, Any]]:
-    return table.metadata_table(name, **version).to_pylist()
+    shown: list[dict[str, Any]] = table.metadata_table(name, **version).to_pylist()
+    return shown
 
 
 @pytest.mark.parametrize("name", METADATA)
