@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.sink import CommitReport, FuseSink, fuse_sink
     from fuse_stream.spark.sql import sql
     from fuse_stream.spark.stream_error import stream_error
+    from fuse_stream.spark.view import view
     from fuse_stream.spark.write import write
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
@@ -184,6 +185,7 @@ __all__ = [
     "sql",
     "stream_error",
     "update",
+    "view",
     "write",
 ]
 
@@ -254,6 +256,7 @@ _LOADED_LATER = {
     "sql": "spark.sql",
     "stream_error": "spark.stream_error",
     "update": "spark.change_rows",
+    "view": "spark.view",
     "write": "spark.write",
 }
 

@@ -38,6 +38,7 @@ from fuse_stream.cli.output import (
     printable_streams,
 )
 from fuse_stream.cli.refs import branch, clone, tag, unpin
+from fuse_stream.cli.report import report
 from fuse_stream.cli.rewind import publish, rebuild_checkpoint, revert, rewind
 from fuse_stream.cli.search import bisect, blame
 from fuse_stream.cli.sql_server import sql_server
@@ -155,7 +156,7 @@ def main() -> None:
 
 GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
-    "The state of a table": (stats, blocks, clustering, ledger, lineage, consumers),
+    "The state of a table": (report, stats, blocks, clustering, ledger, lineage, consumers),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
     "Coming and going": (import_files, copy),
     "Changing rows": (delete, update, upsert, quarantine, retry, erase),

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from fuse_stream.cli.options import opening, storage_option, writes
+from fuse_stream.cli.signals import first_signal
 from fuse_stream.on_demand import OnDemand
 
 if TYPE_CHECKING:
     from fuse_stream.spark import jdbc_server
 else:
     jdbc_server = OnDemand("fuse_stream.spark.jdbc_server")
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command("sql-server")
@@ -56,7 +50,7 @@ def sql_server(root: str, port: int, name: str) -> None:
     # Spark sets a handler of its own for Ctrl-C when it starts.
     with (
         jdbc_server.SqlServer(root, name=name, port=port, **opening()) as running,
-        _first_signal() as came,
+        first_signal() as came,
     ):
         click.echo(
             f"serving {running.catalog.root} as {name} at {running.url}; there is no "
@@ -65,20 +59,3 @@ def sql_server(root: str, port: int, name: str) -> None:
         )
         came.wait()
         click.echo("stopping", err=True)
-
-
-@contextmanager
-def _first_signal() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM or Ctrl-C sets; a second signal ends the process."""
-    came = threading.Event()
-
-    def note(number: int, _: types.FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        came.set()
-
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,6 +15,7 @@ from fuse_stream.cli.openmetrics import Observed, openmetrics_text
 from fuse_stream.cli.options import Target, on_table, version_option
 from fuse_stream.cli.text import bound, count, hidden_text, iso, plural, printable, short_id
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.expiry.vacuum import VacuumReport
 from fuse_stream.format.names import pin
 from fuse_stream.format.properties import DEFAULTS
 from fuse_stream.format.records import Block, Snapshot
@@ -89,18 +90,22 @@ def blocks(target: Target, version: str | None, stats: str | None) -> None:
 @click.option(
     "--garbage",
     is_flag=True,
-    help="With --format openmetrics: also what a vacuum would delete. Lists all objects.",
+    help="Also find out what nothing needs any more: reads every version of every branch.",
 )
-def stats(target: Target, form: str, garbage: bool) -> None:
+def stats(target: Target, *, form: str, garbage: bool) -> None:
     """Show the sizes of a table, what compaction, expiry and vacuum did, and its properties.
 
     Small blocks are those that compaction may merge. The commits of the newest 1,000 versions are
     counted; a vacuum commits too, as `expire`. The last vacuum is that of an optimizer: one that
     the command `vacuum` ran is not recorded.
 
+    With --garbage it shows the files that no version, branch, tag, clone or consumer needs: those
+    that a vacuum deletes now, and those that it deletes later. Nothing is written.
+
     \b
     Example:
       fuse-stream stats /lake/flights
+      fuse-stream stats /lake/flights --garbage
       fuse-stream stats /lake/flights --format openmetrics > /var/metrics/flights.prom
     """  # noqa: D301 - the same
     if form == "openmetrics":
@@ -108,15 +113,19 @@ def stats(target: Target, form: str, garbage: bool) -> None:
             raise click.UsageError("--json and --format openmetrics are two formats")
         target.output.show_text(openmetrics_text(_observed(target, garbage=garbage)))
         return
-    if garbage:
-        raise click.UsageError("--garbage goes with --format openmetrics")
     table = target.open()
     with target.output.progress("reading the history"):
         found = table.stats()
+    unused = None
+    if garbage:
+        with target.output.progress("looking for objects") as meter:
+            unused = table.vacuum(dry_run=True, progress=meter.say)
     if target.json:
-        target.show_json(_document(found))
+        target.show_json({**_document(found), "garbage": unused and _garbage_document(unused)})
         return
     target.output.show(_table_view(found, target.output.width))
+    if unused is not None:
+        target.output.show(Text(), _garbage_view(unused))
     if found.searched_count < found.retained_count:
         searched = plural(found.searched_count, "version")
         target.output.note(f"the commits of the newest {searched} are counted")
@@ -315,6 +324,25 @@ def _document(stats: TableStats) -> Json:
             "vacuum": pick(stats, "last_timestamp=vacuumed_us"),
         },
         "policy": json_value(stats.policy),
+    }
+
+
+def _garbage_view(report: VacuumReport) -> RenderableType:
+    """Return what nothing needs, and when it goes."""
+    waiting = sum(removed.byte_size for removed in report.waiting.values())
+    later = ""
+    if report.waiting_count:
+        later = f"{plural(report.waiting_count, 'object')}, {size(waiting)}: may belong to commits "
+        later += f"in flight; two vacuums delete them, the first from {iso(report.due_us)} on"
+    now = f"{plural(report.object_count, 'object')}, {size(report.byte_size)}: the next vacuum"
+    return facts_view({"garbage": now if report.object_count else _NONE, "garbage later": later})
+
+
+def _garbage_document(report: VacuumReport) -> Json:
+    return {
+        "deleted": json_value(report.deleted),
+        "waiting": json_value(report.waiting),
+        "due": iso(report.due_us),
     }
 
 

@@ -1,4 +1,4 @@
-"""Values as text for people: times, counts, bounds, cells. Pure.
+"""Text of the command line: JSON, lines, ids; `format/text` has what others show too. Pure.
 
 Text from a table (messages, names, rows) never reaches a terminal unchanged: `printable` shows
 control characters as escapes, and `output` prints nothing else.
@@ -6,41 +6,19 @@ control characters as escapes, and `output` prints nothing else.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from fuse_stream import errors
-from fuse_stream.format.records import Value
+from fuse_stream.format import text as shown
 
-printable = errors.printable
-
-UNKNOWN = "?"
-NULL = "null"
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_LENGTHS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
-
-
-def iso(time_us: int, *, exact: bool = False) -> str:
-    """Return UTC microseconds as ISO text, rounded down to seconds unless `exact`.
-
-    A time that no calendar has (the bound of a column may be any number) is shown as the number.
-    """
-    try:
-        time = _EPOCH + dt.timedelta(microseconds=time_us)
-    except OverflowError:
-        return f"{time_us} us"
-    return time.replace(tzinfo=None).isoformat(timespec="auto" if exact else "seconds") + "Z"
-
-
-def count(number: int) -> str:
-    """Return a number with commas between its thousands."""
-    return f"{number:,}"
+printable = shown.printable
+iso, duration, timestamp = shown.iso, shown.duration, shown.timestamp
+count, plural = shown.count, shown.plural
+bound, cell, first_line = shown.bound, shown.cell, shown.first_line
+NULL, UNKNOWN = shown.NULL, shown.UNKNOWN
 
 
 def signed(number: int) -> str:
@@ -48,25 +26,9 @@ def signed(number: int) -> str:
     return f"{number:+,}" if number else ""
 
 
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 block" or "2 blocks"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def hidden_text(rows: int, files: int) -> str:
     """Return how many deleted rows are still in blocks; an empty text for none."""
     return f"{count(rows)} in {plural(files, 'deletion file')}" if files else ""
-
-
-def duration(microseconds: int) -> str:
-    """Return a duration as text in its two largest units, such as "2h 5m"."""
-    seconds = microseconds // 1_000_000
-    parts = []
-    for length, name in _LENGTHS:
-        if seconds >= length:
-            parts.append(f"{seconds // length}{name}")
-            seconds %= length
-    return " ".join(parts[:2]) or "0s"
 
 
 def short_id(text: str) -> str:
@@ -96,66 +58,5 @@ def json_text(
     )
 
 
-def first_line(text: str) -> str:
-    """Return the first line of `text`, with an ellipsis if there are more."""
-    line, _, rest = text.strip().partition("\n")
-    return printable(line.rstrip()) + (" …" if rest else "")
-
-
-def bound(value: Value | None, type_name: str) -> str:
-    """Return the bound of a column of `type_name` as text."""
-    if value is None:
-        return UNKNOWN
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _whole_number(value, type_name)
-    return cell(value)
-
-
-def cell(value: object) -> str:
-    """Return a value of a row, as Arrow gives it, as text on one line."""
-    match value:
-        case None:
-            return NULL
-        case bool():
-            return str(value).lower()
-        case float() if value != value:  # noqa: PLR0124 - only NaN is not itself
-            return "NaN"
-        case str():
-            return printable(value)
-        case bytes():
-            return value.hex()
-        case Decimal():
-            return format(value, "f")
-        case dt.datetime():
-            return timestamp(value)
-        case Mapping():
-            return "{" + ", ".join(f"{cell(k)}: {cell(v)}" for k, v in value.items()) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(cell(item) for item in value) + "]"
-    return printable(str(value))
-
-
-def timestamp(value: dt.datetime) -> str:
-    """Return a time as ISO text: with a Z if it is an instant, without one if it has no zone."""
-    if value.tzinfo is None:
-        return value.isoformat()
-    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
 def _json_char(char: str) -> str:
     return char if char.isprintable() else json.dumps(char)[1:-1]
-
-
-def _whole_number(value: int, type_name: str) -> str:
-    try:
-        if type_name == "date":
-            return (_EPOCH.date() + dt.timedelta(days=value)).isoformat()
-    except OverflowError:
-        return f"{value} d"
-    if type_name == "timestamp":
-        return iso(value, exact=True)
-    if type_name == "timestamp_ntz":
-        return iso(value, exact=True).removesuffix("Z")
-    return str(value)

@@ -133,12 +133,17 @@ class _Round:
 def _clustered_head(committer: Committer) -> Snapshot:
     head = committer.head().snapshot
     if not head.cluster_key:
-        raise InvalidInputError(
-            'the table has no cluster key; set one: Table.open(path).cluster_by(["a_column"]), or '
-            "ALTER TABLE … CLUSTER BY (a_column) in SQL",
-            columns=list(head.schema.names()),
-        )
+        raise no_cluster_key(head)
     return head
+
+
+def no_cluster_key(snapshot: Snapshot) -> InvalidInputError:
+    """Return the error for a table without a cluster key."""
+    return InvalidInputError(
+        'the table has no cluster key; set one: Table.open(path).cluster_by(["a_column"]), or '
+        "ALTER TABLE … CLUSTER BY (a_column) in SQL",
+        columns=list(snapshot.schema.names()),
+    )
 
 
 def _replaced(blocks: Sequence[Block], groups: Sequence[Rewritten]) -> list[Block]:

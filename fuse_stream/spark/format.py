@@ -18,6 +18,8 @@ from pyspark.sql.types import StructType
 from fuse_stream.errors import FuseError, InvalidInputError
 from fuse_stream.format.feed_columns import CHANGE_TYPE
 from fuse_stream.format.names import pin
+from fuse_stream.spark import metadata_functions as functions
+from fuse_stream.spark.format_metadata import FuseMetadataReader, find_version, metadata_schema
 from fuse_stream.spark.format_read import FuseBatchReader, FuseFeedReader, find_rows
 from fuse_stream.spark.format_stream import FuseStreamReader, RefusingStreamReader, stream_schema
 from fuse_stream.spark.format_write import FuseStreamWriter, FuseWriter
@@ -49,7 +51,10 @@ class FuseDataSource(DataSource):
         """
         options = parse_read_options(self.options, streaming=None)
         wait_for_table(options)
-        if _is_feed(options):
+        if options.metadata is not None:
+            self._loaded = metadata_schema(options)
+            self._version = find_version(options)
+        elif _is_feed(options):
             self._loaded = stream_schema(options)
         else:
             snapshot, selection = find_rows(options, open_at(options.location))
@@ -59,12 +64,14 @@ class FuseDataSource(DataSource):
             )
         return self._loaded
 
-    def reader(self, schema: StructType) -> FuseBatchReader | FuseFeedReader:
+    def reader(self, schema: StructType) -> FuseBatchReader | FuseFeedReader | FuseMetadataReader:
         options = parse_read_options(self.options, streaming=False)
         self._check_schema(schema)
         if _is_feed(options):
             return FuseFeedReader(options, schema)
         options = dataclasses.replace(options, version_as_of=self._version, timestamp_as_of=None)
+        if options.metadata is not None:
+            return FuseMetadataReader(options, schema)
         return FuseBatchReader(options, schema)
 
     def streamReader(  # noqa: N802 - Spark's name
@@ -132,10 +139,20 @@ def _is_feed(options: ReadOptions) -> bool:
     )
 
 
-def register(spark: SparkSession) -> None:
-    """Register `format("fuse")` in a session.
+def register(spark: SparkSession, storage_options: Mapping[str, object] | None = None) -> None:
+    """Register `format("fuse")` and the functions of SQL that show a table's metadata in a session.
 
-    Spark finds the format by itself if the package is installed for the Python of its workers.
-    Call this if Spark's search for formats fails because another `pyspark_*` module is broken.
+    The functions are `fuse_snapshot`, `fuse_segment`, `fuse_block`, `fuse_column`,
+    `fuse_statistic`, `fuse_tag`, `fuse_branch`, `fuse_ledger`, `fuse_consumer` and
+    `clustering_information`, each with the arguments `path`, `branch` and `version`. docs/seeing.md
+    lists their columns.
+
+    Spark finds the format by itself if the package is installed for the Python of its workers,
+    unless another `pyspark_*` module is broken.
+
+    Args:
+        spark: the session.
+        storage_options: fsspec's, with which the functions open tables in remote stores.
     """
     spark.dataSource.register(FuseDataSource)
+    functions.register_functions(spark, storage_options)

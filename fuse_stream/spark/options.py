@@ -50,6 +50,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     where: str | None = None
     side: str | None = None
+    metadata: str | None = None
+    """The name of a metadata table, whose rows are read instead of the table's."""
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_commits_per_trigger: int | None = None
@@ -178,7 +180,30 @@ def _check_batch(read: ReadOptions) -> None:
         )
 
 
+def _check_metadata(read: ReadOptions) -> None:
+    others = {
+        "feed": read.feed,
+        "side": read.side,
+        "columns": read.columns,
+        "where": read.where,
+        "timestampAsOf": read.timestamp_as_of,
+        "startingVersion": read.starting_version,
+        "startingTimestamp": read.starting_timestamp,
+        "endingVersion": read.ending_version,
+        "endingTimestamp": read.ending_timestamp,
+    }
+    given = [name for name, value in others.items() if value is not None]
+    if read.metadata is not None and given:
+        raise InvalidInputError(
+            "the option metadata reads rows about the table: beside it use versionAsOf and branch "
+            "alone, and filter the DataFrame",
+            metadata=read.metadata,
+            options=given,
+        )
+
+
 def _check_together(read: ReadOptions) -> None:
+    _check_metadata(read)
     pairs = {
         ("startingVersion", "startingTimestamp"): (read.starting_version, read.starting_timestamp),
         ("endingVersion", "endingTimestamp"): (read.ending_version, read.ending_timestamp),
@@ -242,6 +267,7 @@ _READ: dict[str, tuple[str, _Parser]] = {
     "columns": ("columns", values.names),
     "where": ("where", values.some_text),
     "side": ("side", values.some_text),
+    "metadata": ("metadata", values.some_text),
     "maxRowsPerTrigger": ("max_rows_per_trigger", values.count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_bytes),
     "maxCommitsPerTrigger": ("max_commits_per_trigger", values.count),
@@ -288,6 +314,7 @@ _MISPLACED: dict[str, dict[str, str]] = {
         "versionAsOf": _AS_OF,
         "timestampAsOf": _AS_OF,
         "side": "a feed has the table's rows alone; read a side as a batch",
+        "metadata": "rows about the table are read as a batch",
     },
     _BATCH_WRITE: {"adopt": _NO_QUERY, "checkpointLocation": _NO_QUERY, "commitEmpty": _NO_QUERY},
     _STREAM_WRITE: {"batchId": "a stream counts its batches itself; leave it out"},

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 
 from fuse_stream.errors import UnsupportedTypeError
+from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.schema import ARRAY, MAP, STRUCT, Column, Schema, decimal_of
 
 _PRIMITIVES: dict[type[spark.DataType], str] = {
@@ -45,6 +48,15 @@ def columns_of_spark(schema: spark.StructType) -> tuple[Column, ...]:
 def spark_schema(schema: Schema) -> spark.StructType:
     """Return the schema of a table in Spark's types, without column ids."""
     return spark.StructType([_field(column) for column in schema.columns])
+
+
+def spark_schema_of(schema: pa.Schema) -> spark.StructType:
+    """Return an Arrow schema in Spark's types.
+
+    Raises:
+        UnsupportedTypeError: a column's type is not one of the format's.
+    """
+    return spark_schema(first_schema(columns_of_arrow(schema)))
 
 
 def _column(field: spark.StructField, new_id: Callable[[], int], path: str) -> Column:

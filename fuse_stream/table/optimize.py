@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuse_stream.format.names import flag_in
+import pyarrow as pa
+
+from fuse_stream.format.names import Version, flag_in
 from fuse_stream.format.properties import Duration
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.table.reads import BranchReader
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from fuse_stream.optimize.compact import CompactionResult, Progress
     from fuse_stream.optimize.overlap import Clustering
     from fuse_stream.optimize.recluster import Optimization, ReclusterResult
-    from fuse_stream.table import stats
+    from fuse_stream.table import metadata_tables, stats
     from fuse_stream.table.stats import TableStats
 else:
+    metadata_tables = OnDemand("fuse_stream.table.metadata_tables")
     expire = OnDemand("fuse_stream.expiry.expire")
     vacuum = OnDemand("fuse_stream.expiry.vacuum")
     compact = OnDemand("fuse_stream.optimize.compact")
@@ -101,6 +104,22 @@ class BranchOptimization(BranchReader):
             InvalidInputError: the table has no cluster key.
         """
         return recluster.clustering(self.committer)
+
+    def metadata_table(self, name: str, *, version: Version | None = None) -> pa.Table:
+        """Return a metadata table: rows about the table. docs/seeing.md lists the columns.
+
+        Args:
+            name: "snapshots", "history", "segments", "blocks", "columns", "statistics", "refs",
+                "tags", "branches", "ledger", "consumers" or "clustering_information".
+            version: for rows about one snapshot, that snapshot; the newest if not given.
+
+        Raises:
+            InvalidInputError: there is no such metadata table; a version is given for one that is
+                not about a version; or the table has no cluster key.
+            NotFoundError, SnapshotExpiredError: as `scan`.
+            CorruptObjectError: an object that is needed is damaged or missing.
+        """
+        return metadata_tables.metadata_table(self, name, version)
 
     def stats(self) -> TableStats:
         """Return the sizes of the branch, its recent optimization, and its properties.

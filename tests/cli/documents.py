@@ -103,6 +103,11 @@ def _looking(path: Path, plain: Path) -> Iterator[tuple[str, Any]]:
     yield "ledger PATH of a table that reads others", run("ledger", silver.location.path)
     yield "lineage PATH", run("lineage", silver.location.path)
     yield "stats PATH", run("stats", path)
+    yield "stats PATH --garbage", run("stats", path, "--garbage")
+    report = run("report", path, "-o", path.with_name("page.html"))
+    for check in report["checks"]:
+        check["text"] = "<text>"  # it has ages
+    yield "report PATH -o FILE", report
     yield "changes PATH START", run("changes", path, 1)
     yield "changes PATH START --blocks", run("changes", path, 2, "--blocks")
     yield "changes PATH START --rows", run("changes", path, 3, "--rows")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import threading
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fuse_stream
-from fuse_stream.cli import doctor
+from fuse_stream.cli import doctor, report
 from fuse_stream.cli.findings import ok
 from fuse_stream.cli.main import main
 from fuse_stream.optimizer.worker import Worker
@@ -45,6 +46,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "publish": ("{path}", "fix"),
     "quarantine": ("{events}",),
     "rebuild-checkpoint": ("{path}", "{new}"),
+    "report": ("{path}", "-o", "{new}"),
     "retry": ("{events}",),
     "revert": ("{path}", "2"),
     "rewind": ("{path}", "--version", "2"),
@@ -78,6 +80,7 @@ VALUES = {
     "--cluster-by": "id",
     "--columns": "id",
     "--deletes": "id = 4",
+    "--every": "10s",
     "--except": "name",
     "--expected-head": "1",
     "--first": "1",
@@ -91,6 +94,7 @@ VALUES = {
     "--on-conflict": "replan",
     "--origin": "{new}",
     "--property": "team=a",
+    "--output": "{checkpoint}",
     "--release": "nightly",
     "--retain": "3d",
     "--retire": "night",
@@ -196,7 +200,16 @@ def bench(run: Run, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for check in ("check_packages", "check_spark_home", "check_workers", "check_plugins"):
         monkeypatch.setattr(doctor, check, lambda *_: ())
     monkeypatch.setattr(Worker, "run", lambda _: None)
+    monkeypatch.setattr(report, "first_signal", stopped)
     return Bench(run=run, folder=tmp_path)
+
+
+@contextmanager
+def stopped() -> Iterator[threading.Event]:
+    """Yield the event of a command that runs until it is stopped, as if it was."""
+    came = threading.Event()
+    came.set()
+    yield came
 
 
 def options_of(command: click.Command) -> list[str]:

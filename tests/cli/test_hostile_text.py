@@ -171,6 +171,11 @@ CASES: dict[str, Cases] = {
         [at.streamed, at.new, "--app-id", EVIL, "--survivors", at.checkpoint],
     ],
     "recluster": lambda at: [[at.table], [at.streamed]],
+    "report": lambda at: [
+        [at.table, "-o", at.root / "page.html"],
+        [at.table, "-o", at.root / "nowhere" / FOLDER],
+        [at.table, "-o", at.root / "page.html", "--every", EVIL],
+    ],
     "restore-table-file": lambda at: [
         [at.table],
         [without_file(at.streamed)],
@@ -191,7 +196,7 @@ CASES: dict[str, Cases] = {
         [at.streamed, "--version", 2, "--retire", EVIL, "-m", EVIL],
     ],
     "show": lambda at: [[at.table], [at.table, 2], [at.streamed], [at.table, EVIL]],
-    "stats": lambda at: [[at.table], [at.streamed]],
+    "stats": lambda at: [[at.table], [at.streamed], [at.table, "--garbage"]],
     "tag": lambda at: [
         [at.table],
         [at.table, EVIL],

@@ -28,7 +28,7 @@ from fuse_stream.spark.jvm.ddl import alter_table, create_table, read_descriptio
 from fuse_stream.spark.jvm.file_systems import find_reader_problem
 from fuse_stream.spark.jvm.java_errors import ThrownInJavaError
 from fuse_stream.spark.jvm.loaded_table import Loaded
-from fuse_stream.spark.jvm.metadata_tables import METADATA, MetadataTable
+from fuse_stream.spark.jvm.metadata_tables import MetadataRelation
 from fuse_stream.spark.jvm.proxies import (
     is_called_by,
     java_array,
@@ -43,6 +43,7 @@ from fuse_stream.spark.jvm.stream_by_name import is_for_stream
 from fuse_stream.spark.jvm.tables import FuseTable
 from fuse_stream.table.drop import drop_table
 from fuse_stream.table.handle import open_at
+from fuse_stream.table.metadata_tables import METADATA
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _CATALOG = f"{_CONNECTOR}.catalog"
@@ -265,7 +266,7 @@ class FuseCatalog(CatalogWithoutViews, CatalogNamespaces, CatalogVerbs):
         )
         if ident.name() in METADATA and (loaded := self._find(of_table)) is not None:
             name = f"{loaded.name}.{ident.name()}"
-            return MetadataTable(self.spark, name, loaded.table, METADATA[ident.name()])
+            return MetadataRelation(self.spark, name, loaded.table, ident.name())
         return self._views.find(ident)
 
     def _is_for_command(self) -> bool:

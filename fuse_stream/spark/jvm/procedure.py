@@ -14,10 +14,11 @@ from pyspark.sql.types import StructType
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.layout import MAIN
 from fuse_stream.spark.jvm.java_errors import SpeakingProxy
-from fuse_stream.spark.jvm.metadata_tables import LocalRows, Row
+from fuse_stream.spark.jvm.metadata_tables import LocalRows
 from fuse_stream.spark.jvm.proxies import java_array, java_class, jvm_of
 from fuse_stream.table.handle import Table, open_at
 from fuse_stream.table.location import TableLocation
+from fuse_stream.table.metadata_tables import Row
 
 _PROCEDURES = "org.apache.spark.sql.connector.catalog.procedures"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -17,7 +17,6 @@ from fuse_stream.format.records import Snapshot
 from fuse_stream.optimize.compact import CompactionResult
 from fuse_stream.optimize.recluster import ReclusterResult
 from fuse_stream.spark.compact import compact
-from fuse_stream.spark.jvm.metadata_tables import Row, batch_name, batch_names
 from fuse_stream.spark.jvm.procedure import (
     BoundProcedure,
     Call,
@@ -26,6 +25,7 @@ from fuse_stream.spark.jvm.procedure import (
     Procedure,
     UnboundProcedure,
 )
+from fuse_stream.table.metadata_tables import Row, batch_name, batch_names
 from fuse_stream.table.pipelines import rewind
 from fuse_stream.table.verbs import clone
 
