@@ -26,7 +26,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
-from fuse_stream.reading.filters import MOST_VALUES, absent_values, bloom_of, each_answer
+from fuse_stream.reading.filters import MOST_VALUES, Sought, absent_values, bloom_of, each_answer
 from fuse_stream.reading.scan import has_filters
 from fuse_stream.storage.base import Store
 
@@ -171,21 +171,20 @@ class Candidates:
 
     def _filters_may_hold(self, store: Store, block: Block) -> bool:
         """False if the Bloom filter of a column has none of the few values within its bounds."""
-        sought = {}
+        sought = []
         for column, bounds in zip(self._schema.columns, self._bounds, strict=True):
-            if bounds is None or bloom_of(block, column.id) is None:
+            bloom = bloom_of(block, column.id)
+            if bounds is None or bloom is None:
                 continue
             known = block.col_stats[column.id]
             first = 0 if known.min is None else bisect_left(bounds, known.min)
             last = len(bounds) if known.max is None else bisect_right(bounds, known.max)
             if last - first <= MOST_VALUES:
-                sought[column.id] = bounds[first:last]
+                sought.append(Sought(column.id, bloom, bounds[first:last]))
         if not sought:
             return True
         absent = absent_values(store, block, sought)
-        return all(
-            len(absent.get(column, ())) < len(set(values)) for column, values in sought.items()
-        )
+        return all(len(absent.get(column, ())) < len(set(values)) for column, _, values in sought)
 
 
 def check_keys(rows: pa.Table, keys: Schema) -> None:

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from fuse_stream.errors import FuseError, NotFoundError
 from fuse_stream.format.bloom import FALSE_POSITIVES
@@ -33,8 +33,13 @@ READERS = 32
 
 Item = TypeVar("Item")
 
-Sought = Mapping[int, Sequence[Value]]
-"""Values by the id of their column."""
+
+class Sought(NamedTuple):
+    """Values to look up in a filter of a block."""
+
+    column_id: int
+    bloom: BloomFilter
+    values: Sequence[Value]
 
 
 class Equalities:
@@ -62,22 +67,22 @@ class Equalities:
         absent = absent_values(store, block, sought)
         return not absent or self._is_possible(absent, block, stats)
 
-    def _sought(self, block: Block, stats: StatsOf) -> dict[int, list[Value]]:
+    def _sought(self, block: Block, stats: StatsOf) -> list[Sought]:
         """Return the values to look up: those within the bounds of a column with a filter."""
-        sought = {}
+        sought = []
         for column_id, values in self._values.items():
-            if bloom_of(block, column_id) is None:
+            bloom = bloom_of(block, column_id)
+            if bloom is None:
                 continue
             found = stats(next(iter(values.values())).path)
-            sought[column_id] = [
-                value for value in values if found is None or _is_within(value, found)
-            ]
+            within = [value for value in values if found is None or _is_within(value, found)]
+            sought.append(Sought(column_id, bloom, within))
         return sought
 
-    def _may_decide(self, sought: Sought, block: Block, stats: StatsOf) -> bool:
+    def _may_decide(self, sought: Sequence[Sought], block: Block, stats: StatsOf) -> bool:
         """True if the block would be ruled out if none of the values was there."""
-        count = sum(map(len, sought.values()))
-        everything = {column: frozenset(values) for column, values in sought.items()}
+        count = sum(len(one.values) for one in sought)
+        everything = {one.column_id: frozenset(one.values) for one in sought}
         return 0 < count <= MOST_VALUES and not self._is_possible(everything, block, stats)
 
     def _is_possible(
@@ -102,17 +107,13 @@ def bloom_of(block: Block, column_id: int) -> BloomFilter | None:
     return None if meta is None else meta.bloom
 
 
-def absent_values(store: Store, block: Block, sought: Sought) -> dict[int, frozenset[Value]]:
-    """Return those of the values that a block certainly does not have, by column id.
-
-    Values of a column without a filter are not among them.
-    """
+def absent_values(
+    store: Store, block: Block, sought: Sequence[Sought]
+) -> dict[int, frozenset[Value]]:
+    """Return those of the values that a block certainly does not have, by column id."""
     places: list[tuple[int, Value, int, int]] = []
     absent: dict[int, set[Value]] = {}
-    for column_id, values in sought.items():
-        bloom = bloom_of(block, column_id)
-        if bloom is None:
-            continue
+    for column_id, bloom, values in sought:
         for value in values:
             value_hash = hash_of(value, bloom.type)
             if value_hash is None:

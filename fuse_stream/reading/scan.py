@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import compress, groupby, tee
 from typing import TYPE_CHECKING
 
@@ -181,7 +182,7 @@ def filters_may_match(store: Store, blocks: Iterable[tuple[Block, Selection]]) -
         if found is None:
             equalities = Equalities(selection.predicate, selection.leaf_ids)
             found = known[id(selection)] = selection, equalities
-        stats = _stats_of(selection, block.col_stats, block.row_count)
+        stats = cache(_stats_of(selection, block.col_stats, block.row_count))
         return found[1].may_hold(store, block, stats)
 
     return each_answer(store, blocks, may_match)
