@@ -95,7 +95,8 @@ def _flaw_of_filters(file: pq.ParquetFile, data: bytes, block: Block, stored: Sc
         if bloom.type != column.type:
             return f"the filter of column {column.id} is for another type than the file's"
         bits = data[bloom.offset : bloom.offset + bloom.len]
-        values = file.read_row_group(0, columns=[column.name]).column(0)
+        # By name: `columns` takes `a.b` for the field of a struct as well.
+        values = file.read_row_group(0, columns=[column.name]).column(column.name)
         lost = missing_hashes(bits, hashes_of(values, bloom.type))
         if lost:
             return f"the filter of column {column.id} lacks {lost} of its values"

@@ -295,6 +295,8 @@ def test_a_scan_with_filters_has_the_rows_of_one_without(seed: int, acts: list[s
         mask = filter_mask(bind(parse_where(where), whole.schema), whole)
         assert made.table.to_arrow(where=where) == whole.filter(mask), where
     assert made.table.fsck(deep=True).is_sound
+    blocks = iter_blocks(made.table.committer.metadata, made.table.head())
+    assert made.table.head().summary.index_size == sum(block.index_size for block in blocks)
 
 
 @settings(max_examples=30, deadline=None)
