@@ -352,13 +352,17 @@ def test_an_upsert_of_few_keys_reads_no_block_that_has_none_of_them() -> None:
     assert table.to_arrow(where="k IN (8, 11)").num_rows == 2
 
 
-def test_a_feed_does_not_read_blocks_that_the_filters_rule_out(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path / "t"), SCHEMA, properties=FILTERED)
+def test_a_feed_does_not_read_blocks_that_the_filters_rule_out() -> None:
+    store = FaultyStore(MemoryStore())
+    table = temporary_table(SCHEMA, store=store, properties=FILTERED)
     for number in range(3):
         table.append(rows(0, *range(10 + number, 90, 3), 100))
+    store.calls.clear()
     found = table.changes(1, where="k = 11").read_all()
+    read = {key for verb, key in store.calls if verb != "open_input"}
 
     assert found.column("k").to_pylist() == [11]
+    assert len([key for key in read if key.startswith(BLOCKS_PREFIX)]) == 1
 
 
 def test_a_clone_uses_the_filters_of_its_origin(tmp_path: Path) -> None:
