@@ -169,8 +169,8 @@ def _stripes(rows: npt.NDArray[np.uint8]) -> tuple[Hashes, int]:
             lanes[lane] = _rotated(lanes[lane] + _words(rows, at + 8 * lane, 8) * _P2, 31) * _P1
     found = _rotated(lanes[0], 1) + _rotated(lanes[1], 7)
     found = found + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
-    for lane in lanes:
-        found = (found ^ _rotated(lane * _P2, 31) * _P1) * _P1 + _P4
+    for each in lanes:
+        found = (found ^ _rotated(each * _P2, 31) * _P1) * _P1 + _P4
     return found, end
 
 
@@ -208,7 +208,7 @@ def _plain(value: Any, type_name: str) -> bytes | None:
 def _plain_decimal(value: Decimal, type_name: str) -> bytes | None:
     precision, scale = decimal_of(type_name) or (0, 0)
     sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits)) or "0")
+    number: int = int("".join(map(str, digits)) or "0")
     shift = int(exponent) + scale
     if shift < 0:
         number, rest = divmod(number, 10**-shift)
@@ -218,9 +218,11 @@ def _plain_decimal(value: Decimal, type_name: str) -> bytes | None:
         number *= 10**shift
     if number >= 10**precision:
         return None
-    return (-number if sign else number).to_bytes(decimal_bytes(precision), "big", signed=True)
+    signed = -number if sign else number
+    return signed.to_bytes(decimal_bytes(precision), "big", signed=True)
 
 
 def decimal_bytes(precision: int) -> int:
     """Return the least number of bytes that hold a decimal of so many digits, and its sign."""
-    return ((10**precision).bit_length() + 8) // 8
+    most: int = 10**precision - 1
+    return most.bit_length() // 8 + 1

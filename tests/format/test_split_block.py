@@ -84,7 +84,7 @@ def test_every_value_is_in_the_filter_that_pyarrow_writes(name: str) -> None:
     bloom = block.col_metas[1].bloom
     assert bloom is not None
     bits = data.to_pybytes()[bloom.offset : bloom.offset + bloom.len]
-    hashes = [hash_of(value, name) for value in values]  # type: ignore[arg-type]
+    hashes = [hash_of(value, name) for value in values]
 
     assert bloom.type == name
     assert set(hashes) == set(hashes_of(rows.column("c"), name).tolist())

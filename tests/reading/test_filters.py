@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +24,7 @@ from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.parse import parse_where
 from fuse_stream.reading import filters
 from fuse_stream.reading.scan import has_filters, prune, select
+from fuse_stream.storage.parallel import each
 from fuse_stream.storage.wrappers import StoreWrapper
 from fuse_stream.table.handle import Table
 from fuse_stream.testing.faults import FaultyStore
@@ -143,17 +146,17 @@ def test_a_remote_store_is_asked_for_many_blocks_at_a_time(
 ) -> None:
     store = MemoryStore()
     spread(store)
-    at_once: list[int] = []
-    each = filters.each
-    monkeypatch.setattr(
-        filters,
-        "each",
-        lambda *args, **named: at_once.append(named["at_once"]) or each(*args, **named),
-    )
+    asked: list[int] = []
+
+    def noted(*arguments: Any, at_once: int) -> Iterator[Any]:
+        asked.append(at_once)
+        return each(*arguments, at_once=at_once)
+
+    monkeypatch.setattr(filters, "each", noted)
     table = open_table_in(_Remote(store))
 
     assert candidates(table, "k = 12") == 1
-    assert at_once == [filters.READERS]
+    assert asked == [filters.READERS]
 
 
 # ---- rows
