@@ -37,6 +37,7 @@ from benchmarks import (
     compaction,
     contention,
     events,
+    filters,
     history,
     memory,
     merge,
@@ -166,6 +167,10 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
         "lookup": lambda: [
             batch.lookup(_session(), rows, work, runs=sizes.runs),
             batch.late_lookup(_session(), work, blocks=sizes.lookup_blocks, runs=sizes.runs),
+        ],
+        "filters": lambda: [
+            *filters.lookups(work, blocks=sizes.lookup_blocks, runs=sizes.runs, session=_session),
+            filters.append(_session(), rows, work, runs=sizes.runs),
         ],
         "micro-batches": lambda: streams.micro_batches(
             _session(), small_files(sizes.batches), work, runs=sizes.stream_runs

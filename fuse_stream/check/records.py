@@ -15,6 +15,7 @@ from fuse_stream.format.block import column_metas, decode_block, stored_columns
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.records import Block, ColumnStats, Segment, SegmentRef
 from fuse_stream.format.schema import Schema
+from fuse_stream.format.split_block import hashes_of, missing_hashes
 from fuse_stream.format.stats import column_stats, contains, merge_stats
 
 Stats = Mapping[int, ColumnStats]
@@ -28,8 +29,13 @@ def flaw_of_segment(segment: Segment, ref: SegmentRef) -> str | None:
         return f"its blocks hold {rows} rows, the records say otherwise"
     if not len(blocks) == summary.block_count == ref.block_count:
         return f"it holds {len(blocks)} blocks, the records say otherwise"
-    sizes = tuple(sum(getattr(b, name) for b in blocks) for name in ("block_size", "file_size"))
-    if sizes != (summary.uncompressed_byte_size, summary.compressed_byte_size):
+    names = ("block_size", "file_size", "index_size")
+    sizes = tuple(sum(getattr(block, name) for block in blocks) for name in names)
+    if sizes != (
+        summary.uncompressed_byte_size,
+        summary.compressed_byte_size,
+        summary.index_size,
+    ):
         return "its sizes are not the sums of its blocks'"
     merged = merge_stats((block.col_stats, block.row_count) for block in blocks)
     return (
@@ -69,6 +75,8 @@ def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
         rows = decode_block(pa.BufferReader(data), block, schema)
     except (FuseError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         return str(error)
+    if flaw := _flaw_of_filters(file, data, block, stored):
+        return flaw
     bounded = frozenset(schema.bounded_ids.values())
     found = {
         column: stats for column, stats in column_stats(rows, schema).items() if column in bounded
@@ -76,6 +84,23 @@ def flaw_of_block(data: bytes, block: Block, schema: Schema) -> str | None:
     unknown = ColumnStats(null_count=block.row_count, in_memory_size=0)
     recorded = {column: block.col_stats.get(column, unknown) for column in found}
     return flaw_of_bounds(recorded, found, block.row_count) or _flaw_of_nulls(recorded, found)
+
+
+def _flaw_of_filters(file: pq.ParquetFile, data: bytes, block: Block, stored: Schema) -> str | None:
+    """Return which Bloom filter lacks a value of its column."""
+    for column in stored.columns:
+        bloom = block.col_metas[column.id].bloom if column.id in block.col_metas else None
+        if bloom is None:
+            continue
+        if bloom.type != column.type:
+            return f"the filter of column {column.id} is for another type than the file's"
+        bits = data[bloom.offset : bloom.offset + bloom.len]
+        # By name: `columns` takes `a.b` for the field of a struct as well.
+        values = file.read_row_group(0, columns=[column.name]).column(column.name)
+        lost = missing_hashes(bits, hashes_of(values, bloom.type))
+        if lost:
+            return f"the filter of column {column.id} lacks {lost} of its values"
+    return None
 
 
 def _flaw_of_key_range(ref: SegmentRef, merged: Stats, rows: int) -> str | None:

@@ -17,6 +17,7 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
 )
+from fuse_stream.format.bloom import check_filtered
 from fuse_stream.format.codec import encode_snapshot
 from fuse_stream.format.layout import MAIN, TABLE_KEY, probe_key, slot_key
 from fuse_stream.format.names import names_in, nearest
@@ -77,6 +78,7 @@ def new_table_file(
     checked = check_properties({} if properties is None else properties, creating=True)
     key = cluster_key(schema, cluster_by)
     check_private(schema, checked, key)
+    check_filtered(schema, checked)
     return TableFile(
         table_id=clock.new_id(),
         created_us=clock.now_us(),

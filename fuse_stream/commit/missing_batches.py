@@ -23,8 +23,8 @@ from fuse_stream.errors import (
     StreamIdentityError,
 )
 from fuse_stream.format.forked import Ancestor
-from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import CLONED_VERSION, Ledger, LedgerEntry, LedgerKey, Snapshot
+from fuse_stream.format.layout import CLONED_VERSION, MAIN
+from fuse_stream.format.records import Ledger, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.format.refs import BranchRef, last_shared
 from fuse_stream.objects.refs import iter_branch_names, load_branch
 from fuse_stream.objects.slots import UNREADABLE, Metadata

@@ -12,13 +12,11 @@ from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
-from fuse_stream.format.features import (
-    PRIVATE_COLUMNS,
-)
+from fuse_stream.format.features import features_of
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.line import LineStart
-from fuse_stream.format.properties import PRIVATE, changed_properties
+from fuse_stream.format.properties import changed_properties
 from fuse_stream.format.records import (
     KEEPS_ROWS,
     TAKES_CONTENT,
@@ -258,7 +256,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
-        required_features=(PRIVATE_COLUMNS,) if table.properties.get(PRIVATE) else (),
+        required_features=features_of(table.properties),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),

@@ -6,9 +6,11 @@ Keys are equal if Spark groups them together (`format.grouping`); a null in a ke
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress, tee
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import load_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks, load_blocks
+from fuse_stream.reading.filters import MOST_VALUES, Sought, absent_values, bloom_of, each_answer
+from fuse_stream.reading.scan import has_filters
+from fuse_stream.storage.base import Store
 
 MOST_BOUNDS = 100_000
 """With more arriving keys than this, bounds rule no block out."""
@@ -124,9 +129,23 @@ class Candidates:
         self._bounds = [_bounds(column) for column in rows.columns]
 
     def iter_blocks(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
-        """Yield the blocks of `head` that show a row and may hold one of the wanted ones."""
+        """Yield the blocks of `head` that show a row and may hold one of the wanted ones.
+
+        Statistics rule blocks out, then Bloom filters.
+        """
         if self._is_empty:
             return
+        blocks = self._by_stats(metadata, head)
+        if not has_filters(head):
+            yield from blocks
+            return
+        first, second = tee(blocks)
+        store = metadata.store
+        yield from compress(
+            second, each_answer(store, first, partial(self._filters_may_hold, store))
+        )
+
+    def _by_stats(self, metadata: Metadata, head: Snapshot) -> Iterator[Block]:
         for ref in head.segments:
             summary = metadata.load_segment(ref, head.schema.leaf_types).summary
             if not self._may_hold(summary.col_stats):
@@ -149,6 +168,23 @@ class Candidates:
             if at == len(bounds) or bounds[at] > known.max:
                 return False
         return True
+
+    def _filters_may_hold(self, store: Store, block: Block) -> bool:
+        """False if the Bloom filter of a column has none of the few values within its bounds."""
+        sought = []
+        for column, bounds in zip(self._schema.columns, self._bounds, strict=True):
+            bloom = bloom_of(block, column.id)
+            if bounds is None or bloom is None:
+                continue
+            known = block.col_stats[column.id]
+            first = 0 if known.min is None else bisect_left(bounds, known.min)
+            last = len(bounds) if known.max is None else bisect_right(bounds, known.max)
+            if last - first <= MOST_VALUES:
+                sought.append(Sought(column.id, bloom, bounds[first:last]))
+        if not sought:
+            return True
+        absent = absent_values(store, block, sought)
+        return all(len(absent.get(column, ())) < len(set(values)) for column, _, values in sought)
 
 
 def check_keys(rows: pa.Table, keys: Schema) -> None:

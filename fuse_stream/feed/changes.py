@@ -34,7 +34,7 @@ from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import Step
-from fuse_stream.reading.scan import Selection, prune, select, stats_may_match
+from fuse_stream.reading.scan import Selection, filters_may_match, prune, select, stats_may_match
 from fuse_stream.reading.tasks import MOST_TASK_BYTES, without_statistics, work_bytes
 from fuse_stream.storage.base import Store
 
@@ -155,7 +155,13 @@ def iter_changes(history: History, start: int, end: int) -> Iterator[Change]:
 
 
 def unit_of(
-    snapshot: Snapshot, net: NetDiff, views: Views, *, base: int | None, is_whole: bool
+    store: Store,
+    snapshot: Snapshot,
+    net: NetDiff,
+    views: Views,
+    *,
+    base: int | None,
+    is_whole: bool,
 ) -> Unit:
     """Return the unit of `net`: what changed from version `base` to `snapshot`; all for None.
 
@@ -163,6 +169,7 @@ def unit_of(
         SchemaChangedError: a block has columns that the views cannot hold.
     """
     pieces: list[Piece] = []
+    blocks: list[tuple[Block, Selection]] = []
     schema = view = None
     for part in iter_parts(net):
         if view is None or part.schema is not schema:  # to hash one costs more than all else here
@@ -178,13 +185,31 @@ def unit_of(
             is_wanted=stats_may_match(view.selection, block.col_stats, block.row_count),
         )
         pieces.append(piece)
+        blocks.append((block, view.selection))
+    wanted = _ruled_in(store, pieces, blocks)
     return Unit(
         version=snapshot.version,
         snapshot_id=snapshot.snapshot_id,
         base=base,
         is_whole=is_whole,
-        pieces=tuple(pieces),
+        pieces=tuple(wanted),
     )
+
+
+def _ruled_in(
+    store: Store, pieces: list[Piece], blocks: list[tuple[Block, Selection]]
+) -> list[Piece]:
+    """Return the pieces, those not wanted whose block's Bloom filters rule out a wanted row."""
+    at = [
+        place
+        for place, (piece, (block, selection)) in enumerate(zip(pieces, blocks, strict=True))
+        if piece.is_wanted and selection.predicate is not None and block.index_size
+    ]
+    found = list(pieces)
+    kept = filters_may_match(store, [blocks[place] for place in at])
+    for place, is_wanted in zip(at, kept, strict=True):
+        found[place] = dataclasses.replace(found[place], is_wanted=is_wanted)
+    return found
 
 
 class Part(NamedTuple):
@@ -224,7 +249,8 @@ def iter_units(history: History, start: int, end: int, views: Views) -> Iterator
         snapshot = stored.snapshot
         net, base = diff_commit(history, snapshot), snapshot.version - 1
         is_whole = snapshot.operation in NET_OPERATIONS
-        yield unit_of(snapshot, net, views, base=base, is_whole=is_whole)
+        store = history.metadata.store
+        yield unit_of(store, snapshot, net, views, base=base, is_whole=is_whole)
 
 
 def load_diff(history: History, snapshot: Snapshot, *, base: int | None) -> NetDiff:
@@ -289,7 +315,8 @@ class Units:
         # Only as a whole can a unit show which of its rows are removed and inserted again.
         is_refused = self._request.feed == "append" and bool(net.blocks.removed)
         is_whole = base is not None and (is_refused or snapshot.operation in NET_OPERATIONS)
-        unit = unit_of(snapshot, net, views, base=base, is_whole=is_whole)
+        store = history.metadata.store
+        unit = unit_of(store, snapshot, net, views, base=base, is_whole=is_whole)
         if is_refused:
             unit = self._as_appended(unit, snapshot, history, views)
         if self._request.feed == "upserts":
@@ -381,7 +408,8 @@ def load_net(history: History, start: Offset, version: int, views: Views) -> Uni
     """
     new = history.load(version).snapshot
     net = _diff_since(history, start, new)
-    return unit_of(new, net, views, base=start.version, is_whole=True)
+    store = history.metadata.store
+    return unit_of(store, new, net, views, base=start.version, is_whole=True)
 
 
 def expired(version: int, first: int) -> SnapshotExpiredError:

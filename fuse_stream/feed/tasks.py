@@ -255,8 +255,8 @@ def read_diff(
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
     views = Views(Request(columns=columns), wanted)
-    unit = unit_of(new, net, views, base=old.version, is_whole=True)
     metadata = history.metadata
+    unit = unit_of(metadata.store, new, net, views, base=old.version, is_whole=True)
     with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):
         batches = list(read_units(metadata.store, [unit], wanted, schema))
     return pa.RecordBatchReader.from_batches(schema, batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyarrow.types import is_dictionary
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.arrow import FIELD_ID, adapt, arrow_schema, child_fields, columns_of_arrow
+from fuse_stream.format.bloom import filter_of, filter_options
 from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
 from fuse_stream.format.private import private_ids
@@ -34,22 +35,24 @@ def encode_block(
     *,
     block_id: str,
     private: Sequence[str] = (),
+    filtered: Sequence[str] = (),
 ) -> tuple[Block, pa.Buffer]:
     """Return the record and the bytes of a block with the rows of `table`, in their order.
 
     `table` has the schema `schema` (`arrow.adapt`) and at least one row, and is sorted by the
     cluster key. Its text columns may be dictionaries. The columns named `private` get no bounds,
-    neither in the record nor in the footer.
+    neither in the record nor in the footer. The columns named `filtered` get Bloom filters.
     """
     if len(table) < FEW_ROWS * max(column.num_chunks for column in table.columns):
         table = table.combine_chunks()
     table = with_one_dictionary(table)
+    write = partial(_parquet, table, schema, private=private, filtered=filtered)
     if pa.cpu_count() == 1:
-        data, stats = _parquet(table, schema, private), column_stats(table, schema)
+        data, stats = write(), column_stats(table, schema)
     else:
         with ThreadPoolExecutor(1) as pool:  # both run in Arrow, each on a core of its own
             future = pool.submit(column_stats, table, schema)
-            data, stats = _parquet(table, schema, private), future.result()
+            data, stats = write(), future.result()
     stats = dict(without_bounds(stats, private_ids(schema, private)))
     return _record(table, schema, data, stats, key_range(stats, cluster_key), block_id), data
 
@@ -151,7 +154,9 @@ def _as_read(schema: Schema, repeated: tuple[str, ...]) -> pa.Schema:
     )
 
 
-def _parquet(table: pa.Table, schema: Schema, private: Sequence[str]) -> pa.Buffer:
+def _parquet(
+    table: pa.Table, schema: Schema, *, private: Sequence[str], filtered: Sequence[str]
+) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     # The Arrow schema is not stored: Parquet's types and ids are complete, and a reader that finds
     # an Arrow schema would return Arrow types that blocks do not have.
@@ -163,6 +168,7 @@ def _parquet(table: pa.Table, schema: Schema, private: Sequence[str]) -> pa.Buff
         write_page_checksum=True,
         write_batch_size=ENCODED_AT_ONCE,
         write_statistics=_described(schema, private) if private else True,
+        bloom_filter_options=filter_options(schema, filtered, len(table)),
     ) as writer:
         writer.write_table(table, row_group_size=len(table))
     return sink.getvalue()
@@ -223,6 +229,9 @@ def column_metas(metadata: pq.FileMetaData, schema: Schema) -> dict[int, ColumnM
         if chunk.dictionary_page_offset is not None:
             first = min(first, chunk.dictionary_page_offset)
         metas[leaf.column.id] = ColumnMeta(
-            offset=first, len=chunk.total_compressed_size, num_values=chunk.num_values
+            offset=first,
+            len=chunk.total_compressed_size,
+            num_values=chunk.num_values,
+            bloom=filter_of(leaf, chunk),
         )
     return metas

@@ -23,6 +23,7 @@ from fuse_stream.format.check_snapshot import (
 )
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
+    BLOOM,
     COUNTS,
     DELETION_FILES,
     ERASURE,
@@ -68,6 +69,7 @@ from fuse_stream.format.schema import Schema, flaw_of
 
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {
+        BLOOM,
         COUNTS,
         DELETION_FILES,
         ERASURE,

@@ -20,8 +20,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.bloom_filter import BloomFilter
 from fuse_stream.format.records import ColumnMeta, ColumnStats, Value
 from fuse_stream.format.schema import decimal_of
+from fuse_stream.format.split_block import BUCKET_BYTES, is_filterable
 
 T = TypeVar("T")
 
@@ -29,7 +31,8 @@ LeafTypes = Mapping[int, str]
 """The type of every leaf column, by id."""
 
 _STATS_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnStats))
-_META_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnMeta))
+_META_FIELDS = frozenset(field.name for field in dataclasses.fields(ColumnMeta)) - {"bloom"}
+_BLOOM_FIELDS = frozenset(field.name for field in dataclasses.fields(BloomFilter))
 
 
 class ByColumn(Mapping[int, T]):
@@ -92,10 +95,18 @@ def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:
 
 def write_col_metas(metas: Mapping[int, ColumnMeta], _types: LeafTypes) -> dict[str, Any]:
     """Return column locations by column id as JSON values."""
-    return {
-        str(column): {"offset": meta.offset, "len": meta.len, "num_values": meta.num_values}
-        for column, meta in metas.items()
+    return {str(column): _write_meta(meta) for column, meta in metas.items()}
+
+
+def _write_meta(meta: ColumnMeta) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "offset": meta.offset,
+        "len": meta.len,
+        "num_values": meta.num_values,
     }
+    if meta.bloom is not None:
+        item["bloom"] = dataclasses.asdict(meta.bloom)
+    return item
 
 
 def read_col_metas(items: Any, _types: LeafTypes) -> Mapping[int, ColumnMeta]:
@@ -157,9 +168,26 @@ def read_stats(item: dict[str, Any], type_name: str) -> ColumnStats:
 
 
 def read_meta(item: dict[str, Any]) -> ColumnMeta:
-    if checked(item, dict).keys() != _META_FIELDS:
+    if checked(item, dict).keys() - {"bloom"} != _META_FIELDS:
         raise KeyError(f"not the location of a column: {sorted(item)}")
-    return ColumnMeta(**{name: checked(value, int) for name, value in item.items()})
+    return ColumnMeta(
+        **{name: checked(item[name], int) for name in _META_FIELDS},
+        bloom=_read_bloom(item["bloom"]) if "bloom" in item else None,
+    )
+
+
+def _read_bloom(item: Any) -> BloomFilter:
+    if checked(item, dict).keys() != _BLOOM_FIELDS:
+        raise KeyError(f"not the location of a filter: {sorted(item)}")
+    found = BloomFilter(
+        offset=checked(item["offset"], int),
+        len=checked(item["len"], int),
+        type=checked(item["type"], str),
+    )
+    is_valid = found.offset > 0 and found.len > 0 and found.len % BUCKET_BYTES == 0
+    if not is_valid or not is_filterable(found.type):
+        raise ValueError("not the location of a filter")
+    return found
 
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")

@@ -5,8 +5,13 @@ A snapshot names those that it uses in `required_features`, and a reader that la
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fuse_stream.format import properties
 from fuse_stream.format.records import Operation, Snapshot
+
+BLOOM = "bloom"
+"""Of a snapshot with Bloom filters, also in a side, or whose property asks for them."""
 
 COUNTS = "counts"
 """Of a snapshot that counts the events of its batch."""
@@ -43,20 +48,29 @@ SOURCES = "sources"
 """Of a snapshot in whose ledger an entry has sources."""
 
 
+def features_of(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the features that the properties of a table use, without rows."""
+    named = {BLOOM: properties.BLOOM, PRIVATE_COLUMNS: properties.PRIVATE}
+    return tuple(feature for feature, name in named.items() if values.get(name))
+
+
 def used_features(snapshot: Snapshot) -> frozenset[str]:
     """Return the features that a snapshot uses."""
     ledger = snapshot.ledger.entries.values()
     sides = snapshot.sides.values()
+    totals = [snapshot.summary, *(side.summary for side in sides)]
     is_used = {
+        BLOOM: any(summary.index_size for summary in totals),
         COUNTS: snapshot.counts is not None,
         DELETION_FILES: bool(snapshot.deletion_files) or any(side.deletion_files for side in sides),
         ERASURE: snapshot.operation is Operation.ERASE,
         FINGERPRINTS: any(entry.fingerprint is not None for entry in ledger),
         KEY: bool(snapshot.key),
         LINE: snapshot.line is not None,
-        PRIVATE_COLUMNS: bool(snapshot.properties.get(properties.PRIVATE)),
         SEQUENCE: snapshot.sequence is not None,
         SIDES: bool(snapshot.sides),
         SOURCES: any(entry.sources is not None for entry in ledger),
     }
-    return frozenset(name for name, used in is_used.items() if used)
+    return frozenset(name for name, used in is_used.items() if used) | {
+        *features_of(snapshot.properties)
+    }

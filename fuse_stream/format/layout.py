@@ -13,6 +13,8 @@ from fuse_stream.errors import CorruptObjectError
 TABLE_KEY = "_fuse.json"
 MAIN = "main"
 """The id of the default branch, and its name."""
+CLONED_VERSION = 1
+"""The version of a clone that brings the blocks."""
 
 LAST_VERSION = 10**20 - 1
 """The largest number of 20 digits."""

@@ -38,8 +38,9 @@ _FIRST = b'{"block_size":'
 _NEXT = b"," + _FIRST
 _CLUSTER, _METAS, _STATS = b',"cluster_stats":', b',"col_metas":', b',"col_stats":'
 _REST = b',"compression":'
-_STATS_END, _META_END = b'"null_count":', b'"offset":'
-"""The last field of one column's record, which has no record inside it."""
+_STATS_END, _META_END = b'"null_count":', b'"num_values":'
+"""A field of one column's record; no record follows it inside that one."""
+_BLOOM = b'"bloom":'
 
 _FIELDS: dict[str, type] = {
     "block_size": int,
@@ -134,6 +135,10 @@ class BlockInText(Block):
         fill(block, "_types", types)
         return block
 
+    @property
+    def index_size(self) -> int:
+        return super().index_size if _BLOOM in self._texts[1] else 0
+
     def hiding(self, hidden: Positions | None) -> Block:
         if not hidden and self.hidden is None:
             return self
@@ -178,7 +183,7 @@ class _PartsOfText(ByColumn[T]):
     def __init__(
         self, text: bytes, end: bytes, types: LeafTypes | None, read: Callable[[Any, str], T]
     ) -> None:
-        """`end` is the last field of each record; columns that `types` lacks are left out."""
+        """`end` is a late field of each record; columns that `types` lacks are left out."""
         self._text = text
         self._end = end
         self._types = types

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import PRIVATE, private_names
+from fuse_stream.format.properties import PRIVATE, listed_names
 from fuse_stream.format.records import Block, SegmentRef, Summary
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import without_bounds
@@ -26,7 +26,7 @@ Described = TypeVar("Described", bound=Block | Summary)
 
 def private_leaves(schema: Schema, properties: Mapping[str, str]) -> frozenset[int]:
     """Return the ids of the leaves of the private columns."""
-    return private_ids(schema, private_names(properties.get(PRIVATE, "")))
+    return private_ids(schema, listed_names(properties.get(PRIVATE, "")))
 
 
 def private_ids(schema: Schema, names: Collection[str]) -> frozenset[int]:
@@ -80,7 +80,7 @@ def check_private(
             stored for every block.
     """
     known = {column.name: column.id for column in schema.columns}
-    for name in private_names(properties.get(PRIVATE, "")):
+    for name in listed_names(properties.get(PRIVATE, "")):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             raise InvalidInputError(

@@ -36,6 +36,8 @@ DELETES_AGE = "fuse.deletes.age"
 """The age of hidden rows at which compaction rewrites a block, however few they are."""
 PRIVATE = "fuse.private"
 """Names of top columns, with commas between: no record and no footer has bounds for them."""
+BLOOM = "fuse.bloom.columns"
+"""Names of top columns, with commas between: new blocks have Bloom filters for them."""
 DEFAULTS: Mapping[str, str] = {
     BLOCK_ROWS: "1000000",
     BLOCK_BYTES: str(100 * 1024 * 1024),
@@ -49,6 +51,7 @@ DEFAULTS: Mapping[str, str] = {
     DELETES_ROWS: "10%",
     DELETES_AGE: "7d",
     PRIVATE: "",
+    BLOOM: "",
 }
 OWN_NAMES = frozenset({*DEFAULTS, RETAIN})
 """`fuse.retain` has no default: history is removed only if the user asks for it."""
@@ -76,6 +79,8 @@ class BlockTarget:
     """Uncompressed."""
     private: tuple[str, ...] = ()
     """The names of the columns without bounds."""
+    filtered: tuple[str, ...] = ()
+    """The names of the columns with Bloom filters."""
 
     @property
     def perfect_rows(self) -> int:
@@ -96,12 +101,15 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
     if not (_COUNT.fullmatch(rows) and _COUNT.fullmatch(size)):
         raise CorruptObjectError("a block's size is not a number", rows=rows[:50], bytes=size[:50])
     return BlockTarget(
-        rows=int(rows), bytes=int(size), private=private_names(properties.get(PRIVATE, ""))
+        rows=int(rows),
+        bytes=int(size),
+        private=listed_names(properties.get(PRIVATE, "")),
+        filtered=listed_names(properties.get(BLOOM, "")),
     )
 
 
-def private_names(text: str) -> tuple[str, ...]:
-    """Return the names of columns in the value of `fuse.private`, each once."""
+def listed_names(text: str) -> tuple[str, ...]:
+    """Return the names of columns in the value of a property that lists them, each once."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from fuse_stream.errors import NotFoundError
+from fuse_stream.format.bloom_filter import BloomFilter
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.positions import Positions, others
@@ -109,6 +110,7 @@ class ColumnMeta:
     len: int
     """Compressed bytes, including the dictionary page."""
     num_values: int
+    bloom: BloomFilter | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,11 @@ class Block:
     def shown(self) -> Positions:
         """The rows that are not hidden."""
         return others(self.hidden, self.row_count)
+
+    @property
+    def index_size(self) -> int:
+        """The bytes of its Bloom filters."""
+        return sum(meta.bloom.len for meta in self.col_metas.values() if meta.bloom)
 
     def _of_live(self, size: int) -> int:
         return size * self.live_rows // self.row_count if self.hidden else size
@@ -471,10 +478,6 @@ class Snapshot:
         return self.target if self.operation in TAKES_CONTENT else self.parent
 
 
-CLONED_VERSION = 1
-"""The version of a clone that brings the blocks."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
     """The content of `_fuse.json`, which is fixed when the table is created."""
@@ -491,7 +494,6 @@ class TableFile:
     """The least time that a superseded snapshot stays readable."""
     origins: tuple[tuple[str, str], ...] = ()
     """In a clone: (table id, location at that time) of the tables whose blocks it names, first the
-    one that was cloned. The locations are for people: readers use only those that the user allows.
-    """
+    one that was cloned. Readers use only locations that the user allows."""
 
     __repr__ = one_line("table_id created_us")

@@ -72,6 +72,7 @@ def summarize(blocks: Sequence[Block], target: BlockTarget) -> Summary:
         perfect_block_count=sum(map(target.is_perfect, blocks)),
         uncompressed_byte_size=sum(block.block_size for block in blocks),
         compressed_byte_size=sum(block.file_size for block in blocks),
+        index_size=sum(block.index_size for block in blocks),
         col_stats=merge_stats((block.col_stats, block.row_count) for block in blocks),
     )
 

@@ -46,6 +46,7 @@ def store_blocks(
             cluster_key,
             block_id=clock.new_id(),
             private=target.private,
+            filtered=target.filtered,
         )
         store.put(block_key(block.id), memoryview(data))
         yield block

@@ -92,6 +92,7 @@ class Rewriter:
                     self.cluster_key,
                     block_id=self.clock.new_id(),
                     private=self.target.private,
+                    filtered=self.target.filtered,
                 )
                 del piece
                 self.store.put(block_key(block.id), memoryview(data))

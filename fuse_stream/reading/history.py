@@ -20,9 +20,9 @@ from fuse_stream.errors import (
     SnapshotExpiredError,
     UnsupportedFormatError,
 )
-from fuse_stream.format.layout import ID_DIGITS, MAIN, slot_key
+from fuse_stream.format.layout import CLONED_VERSION, ID_DIGITS, MAIN, slot_key
 from fuse_stream.format.names import Version, parse_version
-from fuse_stream.format.records import CLONED_VERSION, Parent, Snapshot
+from fuse_stream.format.records import Parent, Snapshot
 from fuse_stream.format.refs import CloneRef, TagRef, owner_of
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.format.times import Timestamp, iso_time, timestamp_us

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cache
+from itertools import compress, groupby, tee
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot
 from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.prune import StatsOf, may_match, must_match
 from fuse_stream.predicate.tree import Predicate
+from fuse_stream.reading.filters import Equalities, each_answer
 from fuse_stream.reading.history import expiry_reported
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.parallel import each
@@ -149,7 +151,46 @@ def with_expiry_reported(
 
 
 def prune(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> Iterator[Block]:
-    """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first."""
+    """Yield the blocks of `snapshot` that may hold a wanted row, oldest segment first.
+
+    Statistics rule blocks out, then Bloom filters.
+    """
+    blocks = _prune_by_stats(metadata, snapshot, selection)
+    if selection.predicate is None or not has_filters(snapshot):
+        yield from blocks
+        return
+    first, second = tee(blocks)
+    kept = filters_may_match(metadata.store, ((block, selection) for block in first))
+    yield from compress(second, kept)
+
+
+def has_filters(snapshot: Snapshot) -> bool:
+    """True if blocks of a snapshot have Bloom filters."""
+    return snapshot.summary.index_size > 0
+
+
+def filters_may_match(store: Store, blocks: Iterable[tuple[Block, Selection]]) -> Iterator[bool]:
+    """Yield for each block whether its Bloom filters leave it possible that it has a wanted row.
+
+    The statistics do, too.
+    """
+    known: dict[int, tuple[Selection, Equalities]] = {}  # holding them, so their ids stay theirs
+
+    def may_match(pair: tuple[Block, Selection]) -> bool:
+        block, selection = pair
+        found = known.get(id(selection))
+        if found is None:
+            equalities = Equalities(selection.predicate, selection.leaf_ids)
+            found = known[id(selection)] = selection, equalities
+        stats = cache(_stats_of(selection, block.col_stats, block.row_count))
+        return found[1].may_hold(store, block, stats)
+
+    return each_answer(store, blocks, may_match)
+
+
+def _prune_by_stats(
+    metadata: Metadata, snapshot: Snapshot, selection: Selection
+) -> Iterator[Block]:
     refs = [ref for ref in snapshot.segments if segment_may_match(selection, ref)]
     for segment in metadata.iter_segments(refs, snapshot.schema.leaf_types):
         summary = segment.summary

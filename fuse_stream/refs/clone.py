@@ -37,11 +37,10 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.format.layout import MAIN
+from fuse_stream.format.layout import CLONED_VERSION, MAIN
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import (
-    CLONED_VERSION,
     DeletionFileRef,
     Ledger,
     Operation,

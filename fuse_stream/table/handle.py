@@ -27,11 +27,12 @@ from fuse_stream.errors import (
     SchemaMismatchError,
 )
 from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.bloom import check_filtered
 from fuse_stream.format.evolve import first_schema
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.names import flag_in, names_in
 from fuse_stream.format.private import check_private
-from fuse_stream.format.properties import DEFAULTS, PRIVATE, check_properties
+from fuse_stream.format.properties import BLOOM, DEFAULTS, PRIVATE, check_properties
 from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
@@ -234,8 +235,8 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
         """Merge `properties` into the table's; return the new snapshot.
 
         Raises:
-            InvalidInputError: a property is not valid, can only be set at create, or names private
-                columns that do not exist or are in the cluster key.
+            InvalidInputError: a property is not valid, can only be set at create, or names columns
+                that do not exist, that cannot be private or that cannot have a Bloom filter.
             ConflictError: another writer committed first and `on_conflict` is not "replan".
         """
         checked = check_properties(properties, creating=False)
@@ -243,6 +244,8 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
         def check(head: Snapshot) -> None:
             if PRIVATE in checked:
                 check_private(head.schema, checked, head.cluster_key)
+            if BLOOM in checked:
+                check_filtered(head.schema, checked)
 
         intent = Intent(operation=Operation.ALTER, properties=checked)
         return self._alter(intent, on_conflict, check)

@@ -23,6 +23,7 @@ from fuse_stream.errors import (
     UnsupportedFormatError,
 )
 from fuse_stream.format import codec
+from fuse_stream.format.bloom_filter import BloomFilter
 from fuse_stream.format.codec import (
     decode_ref,
     decode_segment,
@@ -312,7 +313,19 @@ blocks = st.builds(
     col_stats=col_stats,
     col_metas=st.dictionaries(
         st.sampled_from(sorted(LEAVES)),
-        st.builds(ColumnMeta, offset=counts, len=counts, num_values=counts),
+        st.builds(
+            ColumnMeta,
+            offset=counts,
+            len=counts,
+            num_values=counts,
+            bloom=st.none()
+            | st.builds(
+                BloomFilter,
+                offset=st.integers(1, 2**40),
+                len=st.integers(1, 2**20).map(lambda count: 32 * count),
+                type=st.sampled_from(["integer", "long", "string", "decimal(12,3)"]),
+            ),
+        ),
     ),
     cluster_stats=st.none() | st.builds(ClusterStats, range=key_ranges(), level=counts),
     compression=st.just("zstd"),

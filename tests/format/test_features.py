@@ -43,6 +43,11 @@ def examples() -> dict[str, Snapshot]:
     )
     sequence = Sequenced(scd_type=2, keys=(5, 8), tracked=(10,))
     changed = {
+        features.BLOOM: dataclasses.replace(
+            snapshot,
+            properties={"fuse.bloom.columns": "long,string"},
+            summary=dataclasses.replace(snapshot.summary, index_size=96),
+        ),
         features.COUNTS: dataclasses.replace(snapshot, counts=counts),
         features.ERASURE: dataclasses.replace(snapshot, operation=Operation.ERASE),
         features.KEY: dataclasses.replace(snapshot, key=(5, 8)),
@@ -131,6 +136,7 @@ def append_a_batch_of_a_table(table: Table) -> None:
 
 
 NEEDS: dict[str, Callable[[Table], object]] = {
+    features.BLOOM: lambda table: table.set_properties({"fuse.bloom.columns": "v"}),
     features.COUNTS: send,
     features.DELETION_FILES: lambda table: table.delete("k = 1"),
     features.ERASURE: lambda table: table.erase("k = 1"),

@@ -428,4 +428,26 @@ MUTANTS = (
         replacement="    if False:",
         killed_by="objects/test_deletions.py",
     ),
+    # ---- Bloom filters
+    Mutant(
+        name="a value is hashed with the width that the column has today",
+        path="reading/filters.py",
+        text="hash_of(value, bloom.type)",
+        replacement='hash_of(value, "long" if bloom.type == "integer" else bloom.type)',
+        killed_by="reading/test_filters.py",
+    ),
+    Mutant(
+        name="one absent value rules a block out",
+        path="predicate/absent.py",
+        text="left = tuple(value for value in values if not is_absent(column, value))",
+        replacement="left = () if any(is_absent(column, one) for one in values) else values",
+        killed_by="reading/test_filters.py",
+    ),
+    Mutant(
+        name="one absent key rules a block out",
+        path="dml/keys.py",
+        text="len(absent.get(column, ())) < len(set(values)) for",
+        replacement="not absent.get(column) for",
+        killed_by="reading/test_filters.py",
+    ),
 )
