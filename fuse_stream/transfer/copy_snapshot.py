@@ -21,8 +21,8 @@ from fuse_stream.errors import (
     NotFoundError,
     SnapshotExpiredError,
 )
-from fuse_stream.format.layout import COPY_KEY, MAIN, segment_key, slot_key
-from fuse_stream.format.records import CLONED_VERSION, Operation, Snapshot, TableFile
+from fuse_stream.format.layout import CLONED_VERSION, COPY_KEY, MAIN, segment_key, slot_key
+from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.refs import MAIN_BRANCH
 from fuse_stream.objects.slots import Metadata, Stored
