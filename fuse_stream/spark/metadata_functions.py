@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -24,6 +24,8 @@ from fuse_stream.table.handle import open_at
 from fuse_stream.table.location import TableLocation
 
 if TYPE_CHECKING:
+    from pyspark.sql.udtf import UserDefinedTableFunction
+
     from fuse_stream.table import metadata_tables
 else:
     metadata_tables = OnDemand("fuse_stream.table.metadata_tables")
@@ -52,7 +54,8 @@ def register_functions(
     options = StorageOptions(storage_options)
     for function, name in FUNCTIONS.items():
         schema = spark_schema_of(metadata_tables.get_kind(name).schema)
-        spark.udtf.register(function, udtf(_rows_of(name, options), returnType=schema))
+        made = udtf(_rows_of(name, options), returnType=schema)
+        spark.udtf.register(function, cast("UserDefinedTableFunction", made))
 
 
 def _rows_of(name: str, options: StorageOptions) -> type:
@@ -60,7 +63,7 @@ def _rows_of(name: str, options: StorageOptions) -> type:
 
     class Rows:
         def eval(
-            self, path: str, branch: str = MAIN, version: Version | None = None
+            self, path: str | None, branch: str | None = MAIN, version: Version | None = None
         ) -> Iterator[tuple[Any, ...]]:
             yield from _iter_rows(name, path, branch, version, options)
 
@@ -68,7 +71,11 @@ def _rows_of(name: str, options: StorageOptions) -> type:
 
 
 def _iter_rows(
-    name: str, path: str, branch: str, version: Version | None, options: StorageOptions
+    name: str,
+    path: str | None,
+    branch: str | None,
+    version: Version | None,
+    options: StorageOptions,
 ) -> Iterator[tuple[Any, ...]]:
     if path is None or branch is None:
         raise InvalidInputError("the path and the branch of a table are not null", function=name)
