@@ -54,6 +54,7 @@ LOOPS = {
     "spark/jvm/packing.py limit": HALVES,
     "spark/jvm/file_scan.py _number": "each round leaves seven bits less",
     "cli/graph.py _choose_lanes": SHRINKS,
+    "table/metadata_tables.py iter_batches": "the rows are made of what was listed",
     "cli/report.py report": "until SIGTERM or Ctrl-C; it waits",
     "cli/graph.py load_graph": "at most `limit` lines",
     "cli/lineage.py _lines": "each table is walked once",
