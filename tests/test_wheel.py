@@ -29,7 +29,7 @@ def run(*arguments: object, cwd: Path, **environment: str) -> str:
 @pytest.mark.long
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout of Git")
 def test_a_git_url_installs_the_whole_package(tmp_path: Path) -> None:
-    """It is built apart, by hatchling; the dependencies are those of the tests."""
+    """It is built apart, by hatchling from the registry, and imported with the tests' packages."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
     place = tmp_path / "installed"
     options = ("--no-deps", "--build-constraint", CONSTRAINTS, "--target", place)

@@ -11,7 +11,7 @@ clone is one in the copy.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any
 
 from fuse_stream.expiry.mark import SlotName
 from fuse_stream.format.codec import encode_fields, sha256_hex, without_origins
@@ -19,7 +19,7 @@ from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.records import Segment, SegmentRef
 from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
 
-Ref = TypeVar("Ref", BranchRef, TagRef, CloneRef)
+Ref = BranchRef | TagRef | CloneRef
 
 
 class StandAlone:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -11,6 +14,7 @@ from fuse_stream.table.handle import Table
 from tests.cli.conftest import Run
 from tests.cli.leases import put_lease
 
+parse: Callable[[str], Iterable[Any]] = text_string_to_metric_families
 Samples = dict[tuple[str, str], float]
 
 
@@ -18,7 +22,7 @@ def samples(text: str, *labels: str) -> Samples:
     """Return the values by name and the values of labels."""
     return {
         (sample.name, "/".join(sample.labels[label] for label in labels)): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in parse(text)
         for sample in family.samples
         if all(label in sample.labels for label in labels)
     }
@@ -26,7 +30,7 @@ def samples(text: str, *labels: str) -> Samples:
 
 def test_the_numbers_of_a_table_are_gauges(path: str, run: Run) -> None:
     shown = run("stats", path, "--format", "openmetrics")
-    families = {one.name: one for one in text_string_to_metric_families(shown.stdout)}
+    families = {one.name: one for one in parse(shown.stdout)}
     found = samples(shown.stdout)
 
     assert shown.exit_code == 0

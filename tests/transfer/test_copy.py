@@ -21,7 +21,9 @@ from fuse_stream.errors import (
     StorageError,
 )
 from fuse_stream.format.arrow import columns_of_arrow
+from fuse_stream.format.codec import encode_fields
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.jsonio import load_json
 from fuse_stream.format.layout import (
     BLOCKS_PREFIX,
     COPY_KEY,
@@ -265,6 +267,23 @@ def test_a_changed_snapshot_is_not_copied(path: str, tmp_path: Path) -> None:
     slots[1].write_bytes(data.replace(b'"message":""', b'"message":"x"', 1))
     with pytest.raises(CorruptObjectError):
         fuse.copy(path, tmp_path / "copy")
+
+
+def test_a_forged_snapshot_is_not_copied(path: str, tmp_path: Path) -> None:
+    """Its own hash is right, but the next version names another."""
+    slot = sorted((Path(path) / SLOTS_PREFIX / "main").iterdir())[1]
+    fields = load_json(slot.read_bytes())
+    slot.write_bytes(encode_fields({**fields, "message": "forged"}))
+    with pytest.raises(CorruptObjectError, match="not the one that the next version"):
+        fuse.copy(path, tmp_path / "copy")
+
+
+def test_a_clones_copy_with_commits_of_its_own_is_left_alone(path: str, tmp_path: Path) -> None:
+    fuse.clone(path, tmp_path / "clone")
+    fuse.copy(tmp_path / "clone", tmp_path / "copy", origins=[path])
+    Table.open(tmp_path / "copy").append(rows(50))
+    with pytest.raises(AlreadyExistsError, match="commits of its own"):
+        fuse.copy(tmp_path / "clone", tmp_path / "copy", origins=[path])
 
 
 def test_expired_versions_are_not_copied_but_their_slots_that_stand(
