@@ -12,6 +12,8 @@ Rules:
 
 from __future__ import annotations
 
+import operator
+import struct
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -26,6 +28,7 @@ from fuse_stream.format.records import Value
 from fuse_stream.format.schema import decimal_of
 
 BUCKET_BYTES = 32
+_WORDS = struct.Struct("<8I")
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -95,11 +98,14 @@ def bucket_offset(value_hash: int, byte_count: int) -> int:
 
 def may_contain(bucket: bytes, value_hash: int) -> bool:
     """False if the value with this hash is certainly not in the filter; `bucket` is the value's."""
-    words = np.frombuffer(bucket, "<u4")
-    if not words.all():
-        return True
-    masks = _masks(np.array([value_hash], np.uint64))[0]
-    return bool((words & masks == masks).all())
+    words = _WORDS.unpack(bucket)
+    return 0 in words or all(map(operator.and_, words, _bits_of(value_hash)))
+
+
+@lru_cache(maxsize=4096)
+def _bits_of(value_hash: int) -> tuple[int, ...]:
+    """Return the bit of a hash in each word of its bucket."""
+    return tuple(_masks(np.array([value_hash], np.uint64))[0].tolist())
 
 
 def missing_hashes(bits: bytes, hashes: Hashes) -> int:
