@@ -44,13 +44,17 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 PROFILE = "ci" if os.environ.get("CI") else "local"
 settings.register_profile("few", settings.get_profile(PROFILE), max_examples=25)
+settings.register_profile("some", settings.get_profile(PROFILE), max_examples=50)
 settings.load_profile(PROFILE)
+
+EXAMPLES = {"not long": "few", "not night": "some"}
+"""How many examples of a law are tried, by the tests that are left out; else 100."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Try fewer examples where the tests that take long are left out."""
-    if config.option.markexpr == "not long":
-        settings.load_profile("few")
+    if (profile := EXAMPLES.get(config.option.markexpr)) is not None:
+        settings.load_profile(profile)
 
 
 def pytest_report_header() -> str:

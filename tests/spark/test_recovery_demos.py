@@ -70,6 +70,7 @@ def test_two_bad_deploys_of_a_pipeline_are_found_undone_and_repeated_correctly(
     assert pc.sum(silver["delay"]).as_py() == MINUTES
 
 
+@pytest.mark.night
 def test_copies_of_a_pipeline_follow_its_first_table_back(tmp_path: Path) -> None:
     done = tell("recovery", "--feed=changes", f"--folder={tmp_path / 'run'}")
 
