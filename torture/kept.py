@@ -11,10 +11,17 @@ from torture.report import Reached
 
 
 def load_kept(file: Path, all_reached: list[Reached]) -> None:
-    """Put what `file` has of each campaign into its record; leave it as it is if there is none."""
+    """Put what `file` has of each campaign into its record; leave it as it is if there is none.
+
+    Raises:
+        SystemExit: the file is damaged; the message says what to do.
+    """
     if not file.exists():
         return
-    kept: dict[str, Any] = json.loads(file.read_text())
+    try:
+        kept: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise SystemExit(f"{file} is not what a night has kept ({error}); delete it") from error
     for reached in all_reached:
         if (found := kept.get(reached.campaign.name)) is not None:
             reached.outcomes = Counter(found["outcomes"])

@@ -39,6 +39,8 @@ NIGHT_FIRST = 1_000
 NIGHT_FILE = Path(".cache/torture/night.json")
 PATIENCE_S = 1_800.0
 """The longest time of one trial; one that takes longer hangs."""
+STOPPED = 130
+"""The exit code of a run that was stopped by Ctrl-C."""
 STDERR = 2
 """The descriptor: `sys.stderr` may be another stream."""
 TELL_S = 20.0
@@ -71,12 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(f"{campaign.name}: {campaign.does}", markup=False, highlight=False)
         return 0
     run = Run(options, console)
-    all_reached = run.go(chosen)
+    all_reached = [Reached(campaign=one, aim=run.aim(one)) for one in chosen]
+    is_stopped = False
+    try:
+        run.go(all_reached)
+    except KeyboardInterrupt:  # its figures are worth as much as those of --minutes
+        is_stopped = True
     print_report(all_reached, console)
     for file, render in ((options.json, as_json), (options.markdown, as_markdown)):
         if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(render(all_reached))
+    if is_stopped:
+        return STOPPED
     return 1 if any(reached.broken for reached in all_reached) else 0
 
 
@@ -88,12 +96,11 @@ class Run:
         self._console = console
         self._end_s = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
 
-    def go(self, chosen: Sequence[Campaign]) -> list[Reached]:
+    def go(self, all_reached: Sequence[Reached]) -> None:
         """Run campaigns until each has reached its aim or the time is up."""
-        all_reached = [Reached(campaign=one, aim=self._aim(one)) for one in chosen]
         keeps = self._options.night and self._options.seed is None
         if keeps:
-            load_kept(self._options.kept, all_reached)
+            load_kept(self._options.kept, list(all_reached))
         for number, reached in enumerate(all_reached):
             left = len(all_reached) - number
             reached.left_out = what_is_missing(reached.campaign)
@@ -105,9 +112,9 @@ class Run:
                         store_kept(self._options.kept, [reached])
             if reached.broken:
                 print_broken(reached, self._console)
-        return all_reached
 
-    def _aim(self, campaign: Campaign) -> int:
+    def aim(self, campaign: Campaign) -> int:
+        """Return how many units a campaign has to reach."""
         options = self._options
         if options.seed is not None:
             return 1
@@ -226,7 +233,19 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="a file for all figures")
     parser.add_argument("--markdown", type=Path, help="a file for the table")
     parser.add_argument("--list", action="store_true", help="list the campaigns and stop")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.workers < 1 or (options.minutes is not None and options.minutes <= 0):
+        parser.error("--workers is at least 1, and --minutes above 0")
+    if options.kept != NIGHT_FILE and not options.night:
+        parser.error("--kept goes with --night")
+    for file in (options.json, options.markdown):
+        if file is not None:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch()
+            except OSError as error:  # told before a run of hours, not after it
+                parser.error(f"{file} cannot be written: {error}")
+    return options
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def _is_refused(error: FuseError) -> bool:
 
 def _unreachable(fault: Fault | None, error: FuseError | None) -> Finding:
     check = "bucket" if fault is Fault.BUCKET else "credentials"
-    if fault in {Fault.NETWORK, Fault.OTHER}:
+    if fault in {Fault.NETWORK, Fault.OPTIONS, Fault.OTHER}:
         check = "network" if fault is Fault.NETWORK else "store"
     return problem(check, _reason(error), str(fault))
 

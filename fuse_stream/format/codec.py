@@ -42,6 +42,7 @@ from fuse_stream.format.jsonio import (
     count_marks,
     dump_canonical,
     from_json,
+    is_narrow,
     load_canonical,
     load_json,
     to_json,
@@ -124,7 +125,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         _dump_hashed(fields) if OWN_HASH in snapshot.required_features else dump_canonical(fields)
     )
     longest = max(len(snapshot.segments), len(snapshot.deletion_files))
-    is_readable = len(data) <= MAX_SNAPSHOT_BYTES and count_marks(data) <= MAX_MARKS
+    is_readable = (
+        len(data) <= MAX_SNAPSHOT_BYTES and count_marks(data) <= MAX_MARKS and is_narrow(data)
+    )
     if not is_readable or longest > MAX_LISTED:
         raise InvalidInputError(
             "the snapshot would be larger than a reader accepts; compact the table, use fewer "

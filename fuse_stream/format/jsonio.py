@@ -53,6 +53,9 @@ MAX_MARKS = 1_000_000
 """The most commas, colons and opening brackets of a JSON text. A parser makes an object for about
 each of them, so a text of a few megabytes could fill a gigabyte."""
 
+MAX_WIDE_BYTES = 16 * 1024 * 1024
+"""A longer JSON text is ASCII: a string with one other character may take 4 bytes for each."""
+
 _Write = Callable[[typing.Any, LeafTypes], typing.Any]
 _Read = Callable[[typing.Any, LeafTypes], typing.Any]
 
@@ -81,12 +84,22 @@ def count_marks(data: bytes) -> int:
     return sum(map(data.count, (b",", b":", b"[", b"{")))
 
 
+def is_narrow(data: bytes) -> bool:
+    """True if the strings of a JSON text take no more memory than its bytes, or are short."""
+    return len(data) <= MAX_WIDE_BYTES or data.isascii()
+
+
 def load_json(data: bytes) -> typing.Any:
     """Return the JSON value that `data` encodes.
 
     Raises:
-        CorruptObjectError: the bytes are not JSON, or have more than `MAX_MARKS`.
+        CorruptObjectError: the bytes are not JSON, or have more than `MAX_MARKS`, or are not
+            `is_narrow`.
     """
+    if not is_narrow(data):
+        raise CorruptObjectError(
+            "a JSON text of this size has to be ASCII", size=len(data), most=MAX_WIDE_BYTES
+        )
     if count_marks(data) > MAX_MARKS:
         raise CorruptObjectError("the JSON holds too many values", size=len(data), most=MAX_MARKS)
     try:

@@ -65,6 +65,7 @@ _BAD_CREDENTIALS = (
     "ExpiredToken",
     "Unable to locate credentials",
     "NoCredentials",
+    "authorization header is malformed",
     # Azure
     "Server failed to authenticate the request",
     "NoAuthenticationInformation",
@@ -75,6 +76,9 @@ _BAD_CREDENTIALS = (
 )
 _NO_ANSWER = ("Could not connect to the endpoint", "Cannot connect to host", "Name or service not")
 """What errors say that have passed through another class."""
+
+_INVALID = frozenset({"ParamValidationError", "EndpointResolutionError"})
+"""Classes of errors by which a client refuses what it was given, beside Python's own."""
 
 _NO_ACCOUNT = "unable to connect to account"
 """adlfs says so of credentials that it cannot parse, and where nobody answers."""
@@ -93,6 +97,7 @@ class Fault(StrEnum):
         "the store cannot be reached or does not answer; check the network and the endpoint, then "
         f"try again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
     )
+    OPTIONS = "a storage option or the URL is not valid; correct what the reason names"
     OTHER = "see the reason; if the fault is temporary, try again"
 
 
@@ -250,6 +255,11 @@ def fault(error: BaseException) -> Fault:
         return Fault.NETWORK
     if any(_NO_ACCOUNT in text for text in texts):
         return Fault.CREDENTIALS
+    is_refused = any(
+        type(step) in {TypeError, ValueError, AttributeError} for step in causes(error)
+    )
+    if is_refused or classes & _INVALID:
+        return Fault.OPTIONS
     return Fault.OTHER
 
 

@@ -12,6 +12,7 @@ from fuse_stream.errors import InvalidInputError
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.local import LocalStore
+from fuse_stream.storage.schemes import SCHEMES
 from fuse_stream.storage.secrets import StorageOptions
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def open_store(
 
     Raises:
         InvalidInputError: the path is no path, is empty, has a character that no path can have,
-            begins with the home of a user that does not exist, or holds credentials.
+            begins with the home of a user that does not exist, or holds credentials; or the URL
+            names no bucket, or has a part that is `.` or `..`, or empty.
         UnsupportedStorageError: no installed package can open it; the message says what to do.
     """
     storage_options = StorageOptions(storage_options)
@@ -59,9 +61,26 @@ def open_store(
         if host not in {"", "localhost"} or not slash:
             raise InvalidInputError("a file URL needs an absolute path: file:///folder")
         return LocalStore(Path(f"/{below}"))
+    _check_parts(scheme, rest, text)
     return remote.open_remote(
         text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
     )
+
+
+def _check_parts(scheme: str, rest: str, url: str) -> None:
+    """Raise if a URL names no bucket, or has parts of which a server may make another place."""
+    if not any(scheme in schemes for schemes in SCHEMES.values()):
+        return
+    bucket, *parts = rest.removesuffix("/").split("/")
+    if not bucket:
+        raise InvalidInputError("the URL names no bucket", path=url, example=f"{scheme}://bucket/t")
+    if wrong := [part for part in parts if part in {"", ".", ".."}]:
+        raise InvalidInputError(
+            "a part of the URL is empty, or . or .., which object stores do not resolve alike; "
+            "write the whole path",
+            path=url,
+            part=wrong[0],
+        )
 
 
 def path_text(path: object) -> str:

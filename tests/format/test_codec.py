@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fuse_stream.errors import (
     CorruptObjectError,
     FuseError,
+    InvalidInputError,
     NotFoundError,
     UnsupportedFormatError,
 )
@@ -37,7 +38,7 @@ from fuse_stream.format.codec import (
 )
 from fuse_stream.format.columns import value_from_json, value_to_json
 from fuse_stream.format.features import DELETION_FILES, OWN_HASH, SIDES, SOURCES, used_features
-from fuse_stream.format.jsonio import dump_canonical, to_json
+from fuse_stream.format.jsonio import MAX_WIDE_BYTES, dump_canonical, load_canonical, to_json
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.records import (
     Block,
@@ -1214,3 +1215,15 @@ def test_unknown_keys_live_in_properties_alone() -> None:
     snapshot = replace(example_snapshot(), properties=properties)
 
     assert decode_snapshot(encode_snapshot(snapshot)).properties == properties
+
+
+def test_a_long_record_is_ascii() -> None:
+    plain = dump_canonical({"message": "m" * MAX_WIDE_BYTES})
+    wide = plain.replace(b"mmmm", "\U0001f600".encode(), 1)
+    snapshot = dataclasses.replace(example_snapshot(), message="\U0001f600" * (MAX_WIDE_BYTES // 3))
+
+    assert load_canonical(plain) == {"message": "m" * MAX_WIDE_BYTES}
+    with pytest.raises(CorruptObjectError, match="has to be ASCII"):
+        load_canonical(wide)
+    with pytest.raises(InvalidInputError, match="larger than a reader accepts"):
+        encode_snapshot(snapshot)

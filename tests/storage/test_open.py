@@ -172,3 +172,15 @@ def test_a_place_is_not_taken_for_a_credential(
     monkeypatch.setattr(remote, "get_filesystem_class", lambda protocol: MemoryFileSystem)
 
     assert open_store(f"{scheme}://{rest}").url == f"{scheme}://{rest}"
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///", "gs:////t", "az:///t"])
+def test_a_url_without_a_bucket_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="names no bucket"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("path", ["a/../t", "./t", "..", "a//t", "/t"])
+def test_a_url_whose_parts_a_server_may_resolve_is_refused(path: str) -> None:
+    with pytest.raises(InvalidInputError, match="write the whole path"):
+        open_store(f"s3://bucket/{path}")

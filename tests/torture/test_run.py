@@ -14,7 +14,7 @@ from torture.campaign import Campaign, PromiseBrokenError
 from torture.campaigns import load_campaigns, what_is_missing
 from torture.kept import load_kept, store_kept
 from torture.report import Reached, as_json, as_markdown
-from torture.run import main, run_trial
+from torture.run import Run, main, run_trial
 
 
 def campaign(name: str = "some", **changes: object) -> Campaign:
@@ -188,3 +188,46 @@ def test_a_night_stops_at_a_broken_promise_and_skips_what_is_done(
     assert json.loads(kept.read_text())["some"]["seeds"] == [1000, 1001, 1002]
     (document,) = json.loads((tmp_path / "all.json").read_text())
     assert (document["broken_seed"], document["history"]) == (1003, ["append", "append"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--workers", "0"], "at least 1"),
+        (["--minutes", "-1"], "above 0"),
+        (["--kept", "x.json"], "goes with --night"),
+        (["--json", "/dev/null/x.json"], "cannot be written"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_before_a_run(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_a_damaged_night_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "night.json"
+    file.write_text("{")
+
+    with pytest.raises(SystemExit, match=r"night\.json is not what a night has kept"):
+        load_kept(file, [])
+
+
+def test_a_run_that_is_stopped_tells_what_it_has_reached(
+    some: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(_run: Run, all_reached: list[Reached]) -> None:
+        all_reached[0].outcomes["told right"] = 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "go", stop)
+
+    assert main([f"--json={tmp_path / 'report.json'}"]) == 130
+    assert "told right" in capsys.readouterr().out
+    assert json.loads((tmp_path / "report.json").read_text())[0]["reached"] == 3
+    assert some == []
