@@ -9,16 +9,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.strides import NIGHT
+from torture.campaigns import load_campaigns
+
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.long
+CROWDED = ("drivers", "processes")
+"""Campaigns of many processes, or of Spark's: they need a machine without other tests."""
 
 
-def test_no_campaign_breaks_a_promise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([one for one in load_campaigns() if one not in CROWDED], id="others"),
+        pytest.param(CROWDED, id="crowded", marks=NIGHT),
+    ],
+)
+@pytest.mark.long
+def test_no_campaign_breaks_a_promise(tmp_path: Path, names: list[str]) -> None:
     report = tmp_path / "report.json"
+    options = [f"--only={name}" for name in names if load_campaigns()[name].in_ci]
+    # Spark gives a Python worker 10 seconds to start: the tests beside it come first.
+    command = ["nice", "-n", "5", sys.executable, "-m", "torture.run", *options]
     done = subprocess.run(
-        # Spark gives a Python worker 10 seconds to start: the tests beside it come first.
-        ["nice", "-n", "5", sys.executable, "-m", "torture.run", "--workers=2", f"--json={report}"],
+        [*command, "--workers=2", f"--json={report}"],
         check=False,
         cwd=ROOT,
         stdout=subprocess.PIPE,
