@@ -124,6 +124,7 @@ CASES: dict[str, Cases] = {
         [at.table, 0, "--rows", "--where", at.where],
     ],
     "clone": lambda at: [[at.table, at.new], [at.table, at.streamed]],
+    "copy": lambda at: [[at.table, at.new], [at.table, at.streamed]],
     "clustering": lambda at: [[at.table], [at.table, "--branch", EVIL]],
     "compact": lambda at: [[at.table], [at.streamed]],
     "consumers": lambda at: [
@@ -150,6 +151,7 @@ CASES: dict[str, Cases] = {
         [at.table, "--keep-last", 1],
     ],
     "fsck": lambda at: [[at.table], [at.table, "--deep"], [at.streamed]],
+    "import": lambda at: [[at.table, at.new], [at.root / EVIL, at.new]],
     "ledger": lambda at: [[at.table], [at.streamed]],
     "lineage": lambda at: [[at.table], [at.streamed]],
     "log": lambda at: [

@@ -114,9 +114,7 @@ def test_control_characters_do_not_reach_the_terminal(table: Table, path: str, r
     assert 7 in samples(shown.stdout, "application").values()
 
 
-@pytest.mark.parametrize(
-    "options", [("--garbage",), ("--format", "openmetrics", "--json"), ("--format", "xml")]
-)
+@pytest.mark.parametrize("options", [("--format", "openmetrics", "--json"), ("--format", "xml")])
 def test_options_that_do_not_go_together_are_refused(
     path: str, run: Run, options: tuple[str, ...]
 ) -> None:

@@ -63,7 +63,7 @@ def test_stats_json_has_the_documented_keys(run_json: RunJson, path: str) -> Non
         "path branch version row_count block_count perfect_block_count imperfect_block_count "
         "hidden_row_count deletion_file_count sides "
         "segment_count compressed_byte_size uncompressed_byte_size metadata history upkeep "
-        "policy".split()
+        "policy garbage".split()
     )
     assert sorted(document["metadata"]) == sorted(
         "snapshot_byte_size segment_byte_size deletion_file_byte_size byte_size "

@@ -291,6 +291,7 @@ def test_few_examples_are_left_out() -> None:
 
     assert [(example.page, example.not_run) for example in left_out] == [
         ("README.md", "it needs a topic; docs/cdc.md has one"),
+        ("docs/coming-and-going.md", "it needs Iceberg's JAR"),
         (START, "it installs the package that the test runs with"),
         (
             "docs/operations.md",
