@@ -321,9 +321,9 @@ def _judge(damaged: Damaged, now_us: int, sound: Answers) -> str:
     ]
     # What is found by a listing or by its number, and is deleted, is as if it had never been.
     is_gone = damaged.harm == "deleted" and damaged.kind in UNNAMED
-    # Each page of the other block has its right checksum; only `fsck` compares the hash.
-    is_another = HARMS[damaged.harm] is _replace and damaged.kind == "block" and _are_large()
-    if wrong and damaged.kind not in UNSEEN and not is_gone and not is_another:
+    # Pages have checksums, but not the footer; only `fsck` compares the hash of a large block.
+    is_unchecked = damaged.kind == "block" and _are_large()
+    if wrong and damaged.kind not in UNSEEN and not is_gone and not is_unchecked:
         raise BrokenError(f"7: another answer, and no error: {', '.join(wrong)}")
     if damaged.kind in REPEATED and not is_gone:
         _check_fsck(damaged, now_us)

@@ -122,8 +122,6 @@ def decode_block(
         )
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
-        if not is_verified:
-            _check_places(file, block, target)
         if file.schema_arrow.equals(_as_read(target, tuple(repeated)), check_metadata=True):
             table = file.read(use_threads=use_threads)  # most blocks have the schema `target`
             _check_row_count(block, len(table))
@@ -141,18 +139,6 @@ def decode_block(
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
         return pa.Table.from_arrays(nulls, schema=arrow_schema(target))
     return adapt(table.select([column.name for column in chosen]), chosen, target)
-
-
-def _check_places(file: pq.ParquetFile, block: Block, target: Schema) -> None:
-    """Raise if the columns in a footer, which has no checksum, are not those of the record."""
-    columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
-    stored = Schema(id=block.schema_id, last_column_id=target.last_column_id, columns=columns)
-    if column_metas(file.metadata, stored) != dict(block.col_metas):
-        raise CorruptObjectError(
-            "the columns of a block have other ids or places than its record says; run "
-            "fuse-stream fsck",
-            block=block.id,
-        )
 
 
 @lru_cache(maxsize=256)
