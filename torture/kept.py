@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torture.report import Reached
 
 
-def load_kept(file: Path, all_reached: list[Reached]) -> None:
+def load_kept(file: Path, all_reached: Iterable[Reached]) -> None:
     """Put what `file` has of each campaign into its record; leave it as it is if there is none.
 
     Raises:

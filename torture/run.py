@@ -100,7 +100,7 @@ class Run:
         """Run campaigns until each has reached its aim or the time is up."""
         keeps = self._options.night and self._options.seed is None
         if keeps:
-            load_kept(self._options.kept, list(all_reached))
+            load_kept(self._options.kept, all_reached)
         for number, reached in enumerate(all_reached):
             left = len(all_reached) - number
             reached.left_out = what_is_missing(reached.campaign)

@@ -6,14 +6,13 @@ ignored. `split_block` has the bits.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 import pyarrow.parquet as pq
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.bloom_filter import BloomFilter
-from fuse_stream.format.properties import BLOOM, listed_names
+from fuse_stream.format.properties import BLOOM, iter_listed_columns
 from fuse_stream.format.schema import Leaf, Schema
 from fuse_stream.format.split_block import is_filterable
 
@@ -55,20 +54,11 @@ def check_filtered(schema: Schema, properties: Mapping[str, str]) -> None:
     Raises:
         InvalidInputError: there is no such column, or its type has no filter.
     """
-    known = {column.name: column for column in schema.columns}
-    for name in listed_names(properties.get(BLOOM, "")):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise InvalidInputError(
-                f"{BLOOM} names a column that the table does not have; names have commas between",
-                column=name,
-                nearest=near[0] if near else None,
-                columns=list(known),
-            )
-        if not is_filterable(known[name].type):
+    for column in iter_listed_columns(BLOOM, schema, properties):
+        if not is_filterable(column.type):
             raise InvalidInputError(
                 "a column of this type cannot have a Bloom filter: take it out of "
                 f"{BLOOM}; integers, decimals, dates, timestamps, text and binary can",
-                column=name,
-                type=known[name].type,
+                column=column.name,
+                type=column.type,
             )

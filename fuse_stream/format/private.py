@@ -6,12 +6,11 @@ The property `fuse.private` names them. A name without a column, such as after a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from fuse_stream.errors import InvalidInputError
-from fuse_stream.format.properties import PRIVATE, listed_names
+from fuse_stream.format.properties import PRIVATE, iter_listed_columns, listed_names
 from fuse_stream.format.records import Block, SegmentRef, Summary
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.stats import without_bounds
@@ -79,19 +78,10 @@ def check_private(
         InvalidInputError: there is no such column; or it is in the cluster key, whose bounds are
             stored for every block.
     """
-    known = {column.name: column.id for column in schema.columns}
-    for name in listed_names(properties.get(PRIVATE, "")):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise InvalidInputError(
-                f"{PRIVATE} names a column that the table does not have; names have commas between",
-                column=name,
-                nearest=near[0] if near else None,
-                columns=list(known),
-            )
-        if known[name] in cluster_key:
+    for column in iter_listed_columns(PRIVATE, schema, properties):
+        if column.id in cluster_key:
             raise InvalidInputError(
                 "a column of the cluster key cannot be private, because its bounds are stored for "
                 f"every block: choose another cluster key, or take it out of {PRIVATE}",
-                column=name,
+                column=column.name,
             )

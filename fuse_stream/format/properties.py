@@ -10,12 +10,13 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.records import Block
+from fuse_stream.format.schema import Column, Schema
 
 OWN_PREFIX = "fuse."
 BLOCK_ROWS = "fuse.block.rows"
@@ -111,6 +112,27 @@ def block_target(properties: Mapping[str, str]) -> BlockTarget:
 def listed_names(text: str) -> tuple[str, ...]:
     """Return the names of columns in the value of a property that lists them, each once."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def iter_listed_columns(
+    name: str, schema: Schema, properties: Mapping[str, str]
+) -> Iterator[Column]:
+    """Yield the columns of a table that the property `name` lists.
+
+    Raises:
+        InvalidInputError: the table has no such column.
+    """
+    known = {column.name: column for column in schema.columns}
+    for listed in listed_names(properties.get(name, "")):
+        if listed not in known:
+            near = difflib.get_close_matches(listed, known, n=1)
+            raise InvalidInputError(
+                f"{name} names a column that the table does not have; names have commas between",
+                column=listed,
+                nearest=near[0] if near else None,
+                columns=list(known),
+            )
+        yield known[listed]
 
 
 def optimize_quiet(properties: Mapping[str, str]) -> QuietHours | None:

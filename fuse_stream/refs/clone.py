@@ -119,24 +119,13 @@ def _begin(
     metadata, location = committer.metadata, place.store.url
     stored = get_stored(committer, version)
     snapshot = stored.snapshot
-    clone_id = metadata.clock.new_id()
     further = {
         table_id: Metadata(origin_of(table_id), metadata.clock)
         for table_id in further_origins(metadata, table, snapshot)
     }
-    wanted = TableFile(
-        table_id=clone_id,
-        created_us=metadata.clock.now_us(),
-        snapshot_id=metadata.clock.new_id(),
-        schema=snapshot.schema,
-        cluster_key=snapshot.cluster_key,
-        properties=snapshot.properties,
-        grace_us=table.grace_us,
-        origins=(
-            (table.table_id, metadata.store.url),
-            *((table_id, origin.store.url) for table_id, origin in further.items()),
-        ),
-    )
+    origins = tuple((table_id, origin.store.url) for table_id, origin in further.items())
+    wanted = table_file_of(metadata, table, snapshot, origins)
+    clone_id = wanted.table_id
     pins = Pins(committer=committer, further=tuple(further.values()), source_id=table.table_id)
     pins.put(version, stored, clone_id=clone_id, location=location)
     with naming_pins(wanted):
@@ -144,6 +133,29 @@ def _begin(
     if current.table_id != clone_id:  # another call was faster, and pinned for itself
         pins.withdraw(clone_id)
     return current
+
+
+def table_file_of(
+    metadata: Metadata,
+    table: TableFile,
+    snapshot: Snapshot,
+    further: tuple[tuple[str, str], ...] = (),
+) -> TableFile:
+    """Return the table file of a new table that begins with a snapshot of `table`.
+
+    `further` are ids and locations of other tables that hold blocks of the snapshot.
+    """
+    clock = metadata.clock
+    return TableFile(
+        table_id=clock.new_id(),
+        created_us=clock.now_us(),
+        snapshot_id=clock.new_id(),
+        schema=snapshot.schema,
+        cluster_key=snapshot.cluster_key,
+        properties=snapshot.properties,
+        grace_us=table.grace_us,
+        origins=((table.table_id, metadata.store.url), *further),
+    )
 
 
 def _finish(

@@ -27,7 +27,7 @@ from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.refs import MAIN_BRANCH
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History
-from fuse_stream.refs.clone import stage_content
+from fuse_stream.refs.clone import stage_content, table_file_of
 from fuse_stream.storage.base import find_object
 from fuse_stream.transfer.claim import CopyClaim, find_claim, other_copy, put_claim
 from fuse_stream.transfer.parts import Copying, Parts, load_segments
@@ -79,20 +79,10 @@ def _claim(committer: Committer, place: Metadata) -> CopyClaim:
             raise other_copy(place.store)
         return found
     head = committer.head()
-    snapshot = head.snapshot
     claim = CopyClaim(
         source_id=table.table_id,
         target=parent_of(head),
-        table_file=TableFile(
-            table_id=metadata.clock.new_id(),
-            created_us=metadata.clock.now_us(),
-            snapshot_id=metadata.clock.new_id(),
-            schema=snapshot.schema,
-            cluster_key=snapshot.cluster_key,
-            properties=snapshot.properties,
-            grace_us=table.grace_us,
-            origins=((table.table_id, metadata.store.url),),
-        ),
+        table_file=table_file_of(metadata, table, head.snapshot),
     )
     put_claim(place.store, claim)
     return claim

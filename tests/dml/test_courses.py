@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dml.row_courses import run_course
-from tests.kit.strides import NIGHT
+from tests.kit.strides import others_at_night
 
 QUICK, LONG = range(8), range(100, 200)
 
@@ -24,9 +24,7 @@ def test_the_courses_do_what_they_are_for() -> None:
     assert any(snapshot.deletion_files for snapshot in kept)
 
 
-@pytest.mark.parametrize(
-    "seed", [*LONG[:20], *(pytest.param(one, marks=NIGHT) for one in LONG[20:])]
-)
 @pytest.mark.long
+@pytest.mark.parametrize("seed", others_at_night(LONG, 20))
 def test_long_courses_have_the_rows_of_the_model(seed: int) -> None:
     run_course(seed, steps=60)

@@ -20,7 +20,7 @@ from fuse_stream.table.handle import Table
 from tests.dml.row_courses import AGE_S, GRACE_S, Course, small_limits
 from tests.dml.row_model import Rows, Where, matching
 from tests.erasure.contents import all_rows
-from tests.kit.strides import NIGHT
+from tests.kit.strides import others_at_night
 
 QUICK, LONG = range(6), range(200, 260)
 
@@ -133,9 +133,7 @@ def test_erasures_among_all_other_operations_erase_the_rows_of_the_model(seed: i
     assert any(": erase" in step for step in course.trace)
 
 
-@pytest.mark.parametrize(
-    "seed", [*LONG[:20], *(pytest.param(one, marks=NIGHT) for one in LONG[20:])]
-)
 @pytest.mark.long
+@pytest.mark.parametrize("seed", others_at_night(LONG, 20))
 def test_long_courses_with_erasures_have_the_rows_of_the_model(seed: int) -> None:
     run_course(seed, steps=60)

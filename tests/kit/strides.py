@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,6 +11,11 @@ T = TypeVar("T")
 
 NIGHT = [pytest.mark.long, pytest.mark.night]
 """The marks of a case that `make test-all` leaves out as well."""
+
+
+def others_at_night(cases: Sequence[T], first: int) -> list[Any]:
+    """Return the cases as parameters; those after the `first` ones have the marks of `NIGHT`."""
+    return [*cases[:first], *(pytest.param(case, marks=NIGHT) for case in cases[first:])]
 
 
 def every_nth(stride: int) -> pytest.MarkDecorator:
