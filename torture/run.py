@@ -177,9 +177,12 @@ def _spread(
             seed = running.pop(future)
             try:
                 yield future.result()
-            except BrokenProcessPool as error:
+            except BrokenProcessPool as error:  # of all trials that were running
+                seeds = " or ".join(map(str, sorted({seed, *running.values()})))
                 yield Ended(
-                    seed=seed, seconds=0.0, broken=f"7: the process of a trial died: {error}"
+                    seed=seed,
+                    seconds=0.0,
+                    broken=f"7: a process died, that of the trial of seed {seeds}: {error}",
                 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from fuse_stream.checkpoint.files import (
     OFFSETS,
     Checkpoint,
+    batch_entry,
     entry_key,
+    list_files,
     load_checkpoint,
     load_offsets,
 )
@@ -147,7 +149,10 @@ class Forking:
 
     def check_planned(self, table: Store, ledger: Ledger) -> None:
         """Raise if the checkpoint planned batches of a table's ledger from other source offsets."""
-        _check_offsets(self.query, table, ledger, self.forked.keys(ledger))
+        query = self.query
+        _check_offsets(
+            query.source, query.checkpoint.offsets, table, ledger, self.forked.keys(ledger)
+        )
 
     @property
     def forked(self) -> ForkedQuery:
@@ -209,7 +214,7 @@ def find_cut(
     keys = query.keys(now, then)
     if not keys:
         return None, ()
-    _check_offsets(query, history.metadata.store, then, keys)
+    _check_offsets(query.source, query.checkpoint.offsets, history.metadata.store, then, keys)
     cut = cut_of(then, keys)
     if goal.after_batch is not None and any(name == goal.application for name, _ in keys):
         cut = Cut(offsets_through=goal.after_batch, commits_through=goal.after_batch)
@@ -247,6 +252,13 @@ def begins_later(query: OldQuery) -> InvalidInputError:
         "the queries on new checkpoints",
         checkpoint=query.source.url,
     )
+
+
+def check_continued(fork: Store, query: ForkedQuery, table: Store, ledger: Ledger) -> None:
+    """Do what `Forking.check_planned` does, for a fork that an earlier call has made."""
+    entries = (batch_entry(file.key) for file in list_files(fork))
+    planned = {entry[1] for entry in entries if entry is not None and entry[0] == OFFSETS}
+    _check_offsets(fork, planned, table, ledger, query.keys(ledger))
 
 
 def sources_in(offsets: str | None) -> tuple[SourcePosition, ...]:
@@ -368,16 +380,19 @@ def _find_unfinished(new: Store) -> Claim | None:
 
 
 def _check_offsets(
-    query: OldQuery, table: Store, then: Ledger, keys: tuple[LedgerKey, ...]
+    checkpoint: Store,
+    planned: Collection[int],
+    table: Store,
+    then: Ledger,
+    keys: tuple[LedgerKey, ...],
 ) -> None:
-    """Raise if the checkpoint planned batches of a table's ledger from other source offsets."""
-    source = query.source
+    """Raise if a checkpoint planned batches of a table's ledger from other source offsets."""
     for key in keys:
         entry = then.entries.get(key)
         for offsets in entry.offsets if entry else ():
-            if offsets.batch_id not in query.checkpoint.offsets:
+            if offsets.batch_id not in planned:
                 continue  # Spark has cleaned up
-            text = load_offsets(source, offsets.batch_id)
+            text = load_offsets(checkpoint, offsets.batch_id)
             if sha256_hex(text.encode()) == offsets.sha256:
                 continue
             # The fork of a rehearsal names its branches in positions that it shares with others.
@@ -385,7 +400,7 @@ def _check_offsets(
                 raise StreamIdentityError(
                     "this checkpoint has read other data for this batch than the table holds: it "
                     "is a copy that has continued separately. Name the checkpoint that wrote the "
-                    "batch",
-                    checkpoint=source.url,
+                    "batch; or go back to a batch before it",
+                    checkpoint=checkpoint.url,
                     batch=offsets.batch_id,
                 )

@@ -38,6 +38,7 @@ from fuse_stream.recovery.forks import (
     TABLES,
     Forking,
     Paths,
+    check_continued,
     load_query,
     plan_forking,
 )
@@ -76,6 +77,7 @@ from fuse_stream.recovery.target import (
     get_target,
     nothing_to_undo,
 )
+from fuse_stream.storage.base import Store
 
 
 class RewindPlan:
@@ -103,6 +105,8 @@ class RewindPlan:
         """How the queries read the tables, before and after they go back."""
         self._moved: dict[str, Mapping[int, str]] = {}
         """By the id of a fork, the texts of its last offsets by batch."""
+        self._checks: tuple[Callable[[Store, Ledger], None], ...] = ()
+        """Raise for the ledger of a table with a batch that a checkpoint planned differently."""
         self._kept: frozenset[str] = frozenset()
         """The ids of the queries of which no batch is undone."""
         self._members = members
@@ -140,12 +144,17 @@ class RewindPlan:
         """Plan the forks; add what prevents them to the obstacles."""
         self.forkings = tuple(self._plan_forkings(checkpoints))
         self._forked = tuple(forking.forked for forking in self.forkings)
+        self._checks = tuple(forking.check_planned for forking in self.forkings)
         self._moved = {forking.query.query_id: forking.moved for forking in self.forkings}
         self._check_forked()
 
     def _continue(self, checkpoints: Paths, claims: tuple[Claim, ...]) -> None:
         """Take the plan of an earlier call from the forks that it has made."""
         self._forked = continued_forks(checkpoints, claims)
+        self._checks = tuple(
+            partial(check_continued, fork, query)
+            for query, (_, fork) in zip(self._forked, checkpoints, strict=True)
+        )
         for query, (_, fork) in zip(self._forked, checkpoints, strict=True):
             last = query.cut.offsets_through
             self._pipeline.add(query, None if last is None else load_offsets(fork, last))
@@ -247,8 +256,9 @@ class RewindPlan:
         """Return the planned result for a table; add what prevents it to the obstacles."""
         try:
             target = self._targets[member.number] = self._target_on(member, member.history)
-            for forking in () if member.is_first else self.forkings:
-                forking.check_planned(member.committer.metadata.store, target.snapshot.ledger)
+            # Those of the first table were compared when the forks were planned.
+            for check in self._checks if self._continues or not member.is_first else ():
+                check(member.committer.metadata.store, target.snapshot.ledger)
             self._stage(member, member.head)
         except FuseError as error:
             self.obstacles.append(self._located(error, member))
