@@ -111,8 +111,7 @@ class RewindPlan:
         """The ids of the queries of which no batch is undone."""
         self._members = members
         self._pipeline = Pipeline(members)
-        self._goal = goal
-        self._retire = frozenset(retire)
+        self._goal, self._retire = goal, frozenset(retire)
         self._judged: dict[int, Retiring] = {}
         """By the table's number."""
         self._report, self._open_source = report, open_source
