@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.layout import BRANCHES_PREFIX
@@ -37,6 +38,27 @@ class Keepers:
     leases: tuple[StoredLease, ...]
     """The live leases."""
     lapsed: tuple[StoredLease, ...]
+
+    def with_those_of(self, earlier: Keepers, fenced: Collection[str]) -> Keepers:
+        """Return these, and those that only an earlier reading has.
+
+        They were deleted meanwhile, or the listing lacks them. Of the branches only the `fenced`
+        ones, by id, are added.
+        """
+        branches = [
+            one for one in earlier.branches if one.branch_id in fenced and one not in self.branches
+        ]
+        known = {item.lease.name for item in (*self.leases, *self.lapsed)}
+        return replace(
+            self,
+            branches=(*self.branches, *branches),
+            created_us={**earlier.created_us, **self.created_us},
+            names=(*self.names, *(name for name in earlier.names if name not in self.names)),
+            leases=(
+                *self.leases,
+                *(item for item in earlier.leases if item.lease.name not in known),
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

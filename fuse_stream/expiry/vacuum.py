@@ -6,6 +6,7 @@ between any two of its calls:
 1. A fence is committed on every branch and the refs and leases are read, again and again until all
    branches among the refs are fenced. The floors of these fences count. Whoever makes a tag, branch
    or pin reads the floor afterwards: so the ref is either read here, or taken back by its maker.
+   What any of these readings has is kept: a listing may lack an object.
 2. A second fence is committed on every branch, which raises no epoch. A writer that builds on an
    older head, and relies on a ref that was deleted meanwhile, finds its slot taken, checks the ref
    again, and finds it deleted.
@@ -258,8 +259,12 @@ def _fence_all(
         ConflictError: branches are made faster than they are fenced.
     """
     fences: dict[str, Fence] = {}
+    earlier: Keepers | None = None
     for _ in range(MOST_ROUNDS):
         keepers = load_keepers(metadata, store_time)
+        if earlier is not None:
+            keepers = keepers.with_those_of(earlier, fences)
+        earlier = keepers
         new = [branch for branch in keepers.branches if branch.branch_id not in fences]
         if not new:
             return keepers, fences

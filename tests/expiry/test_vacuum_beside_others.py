@@ -330,6 +330,37 @@ def test_whatever_call_fails_the_next_run_finishes_the_work(
         assert world.count("_probe/") == 0
 
 
+def test_a_listing_that_lacks_a_ref_or_a_lease_once_lets_nothing_be_deleted(world: World) -> None:
+    world.append()
+    world.opened().create_tag("good")
+    world.overwrite()
+    world.opened().create_branch("side")
+    world.overwrite()
+    world.clone(world.opened().head().version)
+    world.overwrite()
+    world.lease("reader", world.opened().head().version)
+    world.overwrite()
+    world.expire()
+    for _ in range(2):  # all objects are old enough to go
+        world.pass_time(AGE_S + 1)
+        world.opened().vacuum()
+    world.pass_time(AGE_S - GRACE_S)
+    world.lease("reader", world.opened().head().version - 3)
+    before, kept = dict(world.store.objects), read_all(world)
+    counted = FaultyStore(world.store)
+    world.opened(store=counted).vacuum()
+    lists = [at for at, (verb, _) in enumerate(counted.calls, 1) if verb == "list"]
+
+    assert len(kept) > 3
+    for at_call in lists:
+        world.store.objects = dict(before)
+        with contextlib.suppress(FuseError):
+            faulty = FaultyStore(world.store, at_call=at_call, fault=Fault.STALE_LIST)
+            world.opened(store=faulty).vacuum()
+        assert world.opened().fsck().is_sound, counted.calls[at_call - 1]
+        assert kept.items() <= read_all(world).items()
+
+
 @pytest.mark.long
 def test_two_concurrent_vacuums_delete_no_retained_object(world: World) -> None:
     garbage(world)
