@@ -56,6 +56,8 @@ def judge(
     table = fuse.Table.open(places.table)
     head = table.head()
     checked = table.fsck().is_sound
+    ages = settings.minutes * 60 / settings.vacuum_age_s
+    is_long = settings.minutes >= LEAST_MINUTES and ages >= LEAST_AGES
     lines = [
         Line("rows written", f"{written.rows:,}", None),
         _same("rows of the table", _tally_of_table(table), written),
@@ -64,13 +66,11 @@ def judge(
             for name in FOLLOWERS
         ),
         Line("versions, of which expired", f"{head.version:,}, {head.floor:,}", head.floor > 0),
-        Line("raises of the epoch", str(head.epoch), head.epoch > 1),
+        Line("raises of the epoch", str(head.epoch), head.epoch > (1 if is_long else 0)),
         Line("fsck", "every object checked" if checked else "see fuse-stream fsck", checked),
         Line("live blocks", str(head.summary.block_count), None),
         Line("kills of a follower", str(kills), kills > 0),
     ]
-    ages = settings.minutes * 60 / settings.vacuum_age_s
-    is_long = settings.minutes >= LEAST_MINUTES and ages >= LEAST_AGES
     epochs = _curve(samples, lambda sample: float(sample.epoch))
     chunks = _curve(samples, lambda sample: float(sample.floor // CHUNK_VERSIONS))
     vacuum_teeth_s = [tooth_of(steps) for steps in (epochs, chunks)]
