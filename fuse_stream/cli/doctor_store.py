@@ -19,7 +19,7 @@ from fuse_stream.format.layout import PROBE_PREFIX, probe_key
 from fuse_stream.storage.adapters import Fault, fault_in
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.open import kind_of
-from fuse_stream.storage.schemes import HADOOP_JARS, HADOOP_SCHEMES, SCHEMES
+from fuse_stream.storage.schemes import EXTRAS, HADOOP_JARS, HADOOP_SCHEMES, SCHEMES
 
 _PAGE = "docs/object-stores.md has them as a policy to copy"
 
@@ -30,8 +30,6 @@ class Service:
 
     package: str
     """fsspec's adapter."""
-    extra: str
-    """That of this package which brings the adapter."""
     rights: Mapping[str, str]
     """The provider's names of what a caller may do."""
 
@@ -59,7 +57,6 @@ class Service:
 _SERVICES = (
     Service(
         package="s3fs",
-        extra="s3",
         rights={
             "read": "s3:GetObject",
             "create": "s3:PutObject",
@@ -70,7 +67,6 @@ _SERVICES = (
     ),
     Service(
         package="adlfs",
-        extra="azure",
         rights={
             "read": "blobs/read",
             "create": "blobs/write",
@@ -81,7 +77,6 @@ _SERVICES = (
     ),
     Service(
         package="gcsfs",
-        extra="gcs",
         rights={
             "read": "storage.objects.get",
             "create": "storage.objects.create",
@@ -104,7 +99,9 @@ def check_package(service: Service) -> Finding:
     version = find_version(service.package)
     if version is None:
         found = f"not installed, so this kind of store cannot be opened: {service.schemes[0]}://"
-        return problem(service.package, found, f"pip install 'fuse-stream[{service.extra}]'")
+        return problem(
+            service.package, found, f"pip install 'fuse-stream[{EXTRAS[service.package]}]'"
+        )
     return ok(service.package, version)
 
 

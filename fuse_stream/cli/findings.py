@@ -58,12 +58,12 @@ def is_healthy(findings: Sequence[Finding]) -> bool:
 
 
 def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """Return a line for each check, with its remedy below."""
+    """Return a line for each check, with its remedy below; what is wrong comes last."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: [*Status].index(finding.status)):
         text = Text(printable(finding.found))
         if finding.remedy:
             text.append("\n-> ", style="bold").append(printable(finding.remedy), style="bold")

@@ -116,8 +116,15 @@ class Output:
 
     def show(self, *parts: RenderableType) -> None:
         """Print renderables to stdout, one below the other."""
-        for part in parts:
-            self._console.print(part, crop=False)
+        if self.width is not None:
+            for part in parts:
+                self._console.print(part, crop=False)
+            return
+        with self._console.capture() as captured:
+            for part in parts:
+                self._console.print(part, crop=False)
+        # Rich fills the lines of a grid up to the longest one.
+        self.show_text("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
     def show_json(self, document: object) -> None:
         """Print one JSON document to stdout."""

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
+from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
@@ -84,6 +88,12 @@ _NO_ACCOUNT = "unable to connect to account"
 """adlfs says so of credentials that it cannot parse, and where nobody answers."""
 
 
+_NEAR = 0.8
+"""How alike a name is to that of an option of which it is a slip, from 0 to 1."""
+_NO_OPTIONS = frozenset({"self", "args", "kwargs", "storage_options"})
+"""Parameters of the adapters' constructors."""
+
+
 class Fault(StrEnum):
     """What is wrong when a call fails, as advice for the user."""
 
@@ -94,11 +104,50 @@ class Fault(StrEnum):
     )
     RIGHTS = "access denied; check the credentials in storage_options and their rights"
     NETWORK = (
-        "the store cannot be reached or does not answer; check the network and the endpoint, then "
-        f"try again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
+        "the store cannot be reached or does not answer; check the network, the endpoint and, on "
+        "Google's, that there are credentials (without any, its client looks for some), then try "
+        f"again (a slow network needs a larger {TIMEOUT_OPTION} in storage_options)"
     )
     OPTIONS = "a storage option or the URL is not valid; correct what the reason names"
     OTHER = "see the reason; if the fault is temporary, try again"
+
+
+def check_options(fs_class: type, options: Mapping[str, object]) -> None:
+    """Raise if an option is nearly the name of another one, or names a file that is not there.
+
+    adlfs and gcsfs ignore an option that they do not know, and take other credentials.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    packages = _packages(fs_class)
+    if not packages & ATOMIC_PACKAGES:
+        return
+    known = _option_names(fs_class)
+    for name in options:
+        near = [] if name in known else get_close_matches(name, known, n=1, cutoff=_NEAR)
+        if near or (name.startswith("fuse_") and name not in known):
+            raise InvalidInputError(
+                "there is no such storage option; correct its name",
+                option=name,
+                nearest=near[0] if near else TIMEOUT_OPTION,
+            )
+    token = options.get("token")
+    is_file = isinstance(token, str) and token.endswith(".json")
+    if "gcsfs" in packages and is_file and not Path(str(token)).expanduser().is_file():
+        raise InvalidInputError(
+            "the file of Google's credentials, which the storage option token names, does not "
+            "exist; correct the path",
+            token=token,
+        )
+
+
+@cache
+def _option_names(fs_class: type) -> frozenset[str]:
+    """Return the storage options that an adapter names."""
+    inits = [vars(each)["__init__"] for each in fs_class.__mro__ if "__init__" in vars(each)]
+    named = {name for each in inits for name in signature(each).parameters}
+    return frozenset(named - _NO_OPTIONS | {TIMEOUT_OPTION})
 
 
 def is_atomic(fs_class: type) -> bool:

@@ -42,7 +42,7 @@ def open_store(
     Raises:
         InvalidInputError: the path is no path, is empty, has a character that no path can have,
             begins with the home of a user that does not exist, or holds credentials; or the URL
-            names no bucket, or has a part that is `.` or `..`, or empty.
+            names no bucket, lacks a slash, or has a part that is `.` or `..`, or empty.
         UnsupportedStorageError: no installed package can open it; the message says what to do.
     """
     storage_options = StorageOptions(storage_options)
@@ -55,6 +55,7 @@ def open_store(
     if text.startswith("file:/") and not separator:
         return LocalStore(Path(text.removeprefix("file:")))
     if not separator:
+        _check_slashes(text)
         return LocalStore(Path(expand_home(text)))
     if scheme in _LOCAL_SCHEMES:
         host, slash, below = rest.partition("/")
@@ -65,6 +66,17 @@ def open_store(
     return remote.open_remote(
         text, storage_options=storage_options, unsafe_single_writer=unsafe_single_writer
     )
+
+
+def _check_slashes(path: str) -> None:
+    """Raise if a path is the URL of an object store that lacks a slash."""
+    scheme, colon, rest = path.partition(":")
+    if colon and any(scheme in schemes for schemes in SCHEMES.values()):
+        raise InvalidInputError(
+            "a URL has two slashes after the colon; for a folder of this name, begin with ./",
+            path=path,
+            url=f"{scheme}://{rest.lstrip('/')}",
+        )
 
 
 def _check_parts(scheme: str, rest: str, url: str) -> None:

@@ -31,10 +31,10 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.storage.adapters import (
-    ATOMIC_PACKAGES,
     Fault,
     call_options,
     cat_file_options,
+    check_options,
     fault,
     is_atomic,
     is_folder_marker,
@@ -48,7 +48,7 @@ from fuse_stream.storage.adapters import (
 from fuse_stream.storage.base import ObjectInfo, Store, check_size
 from fuse_stream.storage.parallel import each
 from fuse_stream.storage.range_file import RangeFile
-from fuse_stream.storage.schemes import HADOOP_SCHEMES
+from fuse_stream.storage.schemes import EXTRAS, HADOOP_SCHEMES
 from fuse_stream.storage.secrets import StorageOptions, check_holds_no_secret, redact, safe_cause
 from fuse_stream.storage.wrappers import ReadOnlyStore
 
@@ -72,7 +72,9 @@ def open_remote(
     check_holds_no_secret(url)
     scheme = url.partition("://")[0]
     store = FsspecStore(url, StorageOptions(storage_options))
-    if unsafe_single_writer or is_atomic(_adapter(scheme)):
+    adapter = _adapter(scheme)
+    check_options(adapter, store.options)
+    if unsafe_single_writer or is_atomic(adapter):
         return store
     return ReadOnlyStore(store)
 
@@ -215,6 +217,11 @@ class FsspecStore:
         found.__cause__ = safe_cause(error, self.options)
         return found
 
+    def _silence(self) -> str:
+        """Return what an error without a text says: an adapter's own, when a time limit is over."""
+        endpoint = self.options.get("endpoint_url")
+        return "no answer in time" if endpoint is None else f"no answer in time from {endpoint}"
+
     def _limit(self, fs: Any, size: int = 0) -> dict[str, object]:
         """Return the arguments that end a call in time; it moves `size` bytes."""
         return call_options(type(fs), self._timeout_s + size / _SLOWEST_BYTES_PER_S)
@@ -251,7 +258,9 @@ class FsspecStore:
     def _failed(
         self, verb: str, key: str, error: Exception, *, advice: Fault | None = None
     ) -> StorageError:
-        reason = redact(f"{type(error).__name__}: {error}", self.options)
+        # Azure's client adds the whole document of the answer.
+        text = str(error).partition("\nContent: ")[0] or self._silence()
+        reason = redact(f"{type(error).__name__}: {'; '.join(text.splitlines())}", self.options)
         failed = StorageError(
             f"cannot {verb} an object: {advice or fault(error)}",
             key=key,
@@ -291,7 +300,8 @@ def _adapter(scheme: str) -> type:
         return get_filesystem_class(scheme)  # type: ignore[no-any-return]
     except ImportError as error:
         package = str(known_implementations[scheme]["class"]).partition(".")[0]
-        advice = f"pip install {package}" if package in ATOMIC_PACKAGES else str(error)
+        extra = EXTRAS.get(package)
+        advice = str(error) if extra is None else f"pip install 'fuse-stream[{extra}]'"
         raise UnsupportedStorageError(
             f"the package for this kind of store is not installed: {advice}", scheme=scheme
         ) from error

@@ -11,6 +11,9 @@ SCHEMES: Mapping[str, tuple[str, ...]] = {
 }
 """By fsspec's adapter: the schemes that it reads."""
 
+EXTRAS: Mapping[str, str] = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure"}
+"""By fsspec's adapter: the extra of this package that brings it."""
+
 HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "az": "abfss", "abfs": "abfss"}
 """Spark's names of the file systems that have another name in fsspec."""
 

@@ -117,17 +117,17 @@ def test_the_package_of_the_adapter_decides_not_the_protocol(
 
 @pytest.mark.parametrize("error", [ImportError("no module"), ModuleNotFoundError("no module")])
 @pytest.mark.parametrize(
-    ("url", "package"),
-    [("s3://b/t", "s3fs"), ("s3a://b/t", "s3fs"), ("gs://b/t", "gcsfs"), ("az://c/t", "adlfs")],
+    ("url", "extra"),
+    [("s3://b/t", "s3"), ("s3a://b/t", "s3"), ("gs://b/t", "gcs"), ("az://c/t", "azure")],
 )
 def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, url: str, package: str, error: ImportError
+    monkeypatch: pytest.MonkeyPatch, url: str, extra: str, error: ImportError
 ) -> None:
     def fail(protocol: str) -> type:
         raise error
 
     monkeypatch.setattr(remote, "get_filesystem_class", fail)
-    with pytest.raises(UnsupportedStorageError, match=f"pip install {package}"):
+    with pytest.raises(UnsupportedStorageError, match=rf"pip install 'fuse-stream\[{extra}\]'"):
         open_store(url)
 
 
@@ -178,6 +178,46 @@ def test_a_place_is_not_taken_for_a_credential(
 def test_a_url_without_a_bucket_is_refused(url: str) -> None:
     with pytest.raises(InvalidInputError, match="names no bucket"):
         open_store(url)
+
+
+@pytest.mark.parametrize("url", ["s3:/lake/t", "gs:lake/t", "abfss:/c/t"])
+def test_a_url_that_lacks_a_slash_is_no_folder(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="two slashes") as caught:
+        open_store(url)
+    assert str(caught.value.context["url"]).endswith(("://lake/t", "://c/t"))
+    assert open_store(f"./{url}").url.endswith(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "nearest"),
+    [
+        ("s3://b/t", "endpont_url", "endpoint_url"),
+        ("az://c/t", "conection_string", "connection_string"),
+        ("az://c/t", "fuse_timeot_s", "fuse_timeout_s"),
+        ("gs://b/t", "projekt", "project"),
+        ("gs://b/t", "fuse_limit", "fuse_timeout_s"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_storage_option_is_refused(
+    url: str, option: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="no such storage option") as caught:
+        open_store(url, storage_options={option: "hidden value"})
+    assert caught.value.context == {"option": option, "nearest": nearest}
+
+
+def test_options_that_an_adapter_passes_on_are_taken() -> None:
+    options = {"managed_identity_client_id": "x", "exclude_cli_credential": True}
+    open_store("az://c/t", storage_options=options)
+    open_store("s3://b/t", storage_options={"profile": "etl"})
+
+
+def test_a_file_of_credentials_that_is_not_there_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        open_store("gs://b/t", storage_options={"token": str(file)})
+    file.write_text("{}")
+    open_store("gs://b/t", storage_options={"token": str(file)})
 
 
 @pytest.mark.parametrize("path", ["a/../t", "./t", "..", "a//t", "/t"])
