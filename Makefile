@@ -32,7 +32,7 @@ S3A := $(BIN)/python -m scripts.fetch_s3a &&
 PYTEST = $(BIN)/python -m pytest --numprocesses=3 --no-loadscope-reorder --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants torture torture-night clean
+.PHONY: help demo demo-cdc demo-recovery demo-rehearsal test test-all test-night check bench soak mutants torture torture-night servers clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -79,6 +79,9 @@ torture: $(READY) ## Break tables on purpose, in minutes; FAULTS=200000, ARGS="-
 
 torture-night: $(READY) ## The same for hours; a run that was stopped goes on; MINUTES=40 for a part
 	@$(WITH_JAVA) $(SERVERS) $(BIN)/python -m torture.run --night $(if $(MINUTES),--minutes=$(MINUTES)) $(ARGS)
+
+servers: $(READY) ## Servers of S3, Azure and Google's store for the tests, into .cache
+	@$(SERVERS) echo "the servers are in .cache/servers"
 
 clean: ## Remove every environment and all caches
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse

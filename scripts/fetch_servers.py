@@ -80,6 +80,8 @@ SERVERS: Mapping[str, Server] = {
 
 if __name__ == "__main__":
     for name, server in SERVERS.items():
+        if not server.program.exists() and shutil.which(server.command[0]):
+            sys.stderr.write(f"installing {server.program.name}: a minute or more, once\n")
         if problem := server.fetch():
             sys.stderr.write(
                 f"{problem}\nno server for {name}: its tests are skipped, or fail on CI\n"

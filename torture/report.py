@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,18 @@ class Reached:
         """Return the command that runs the trial again which broke a promise."""
         seed, name = self.broken_seed, self.campaign.name
         return f'make torture ARGS="--only {name} --seed {seed}"'
+
+
+def described(campaign: Campaign) -> str:
+    """Return what a campaign does, its aims and its needs, in lines of 100 columns."""
+    needs = f"; needs {' and '.join(campaign.needs)}" if campaign.needs else ""
+    text = (
+        f"{campaign.does[:1].upper()}{campaign.does[1:].rstrip('.')}. Aims at {campaign.in_ci:,} "
+        f"{campaign.unit}, in a night at {campaign.in_night:,}{needs}."
+    )
+    return textwrap.fill(
+        text, 100, initial_indent=f"{campaign.name:<12} ", subsequent_indent=" " * 13
+    )
 
 
 def as_json(all_reached: Iterable[Reached]) -> str:

@@ -32,7 +32,14 @@ from rich.console import Console
 from torture.campaign import Campaign, PromiseBrokenError
 from torture.campaigns import load_campaigns, what_is_missing
 from torture.kept import load_kept, store_kept
-from torture.report import Reached, as_json, as_markdown, print_broken, print_report
+from torture.report import (
+    Reached,
+    as_json,
+    as_markdown,
+    described,
+    print_broken,
+    print_report,
+)
 
 NIGHT_FIRST = 1_000
 """The first seed of a night, so that it does not repeat those of CI."""
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [campaigns[name] for name in options.only] or list(campaigns.values())
     if options.list:
         for campaign in chosen:
-            console.print(f"{campaign.name}: {campaign.does}", markup=False, highlight=False)
+            console.print(described(campaign), markup=False, highlight=False)
         return 0
     run = Run(options, console)
     all_reached = [Reached(campaign=one, aim=run.aim(one)) for one in chosen]
@@ -117,7 +124,7 @@ class Run:
         """Return how many units a campaign has to reach."""
         options = self._options
         if options.seed is not None:
-            return 1
+            return 1  # whatever the trial counts
         if options.faults is not None and campaign.unit == "faults":
             return int(options.faults)
         if options.night:
@@ -154,8 +161,9 @@ class Run:
 
     def _tell(self, reached: Reached) -> None:
         name, unit = reached.campaign.name, reached.campaign.unit
+        aim = "" if self._options.seed is not None else f" of {reached.aim:,}"
         self._console.print(
-            f"[dim]{name}: {reached.units:,} of {reached.aim:,} {unit}, "
+            f"[dim]{name}: {reached.units:,}{aim} {unit}, "
             f"{len(reached.seeds)} trials, {reached.seconds:.0f} s[/dim]",
             highlight=False,
         )
@@ -227,7 +235,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="run the trial of this seed and no other")
     parser.add_argument("--faults", type=int, help="the aim of campaigns that count faults")
-    parser.add_argument("--minutes", type=float, help="stop after this time; all if not given")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="begin no trial after this time, of which each campaign has its share",
+    )
     parser.add_argument("--night", action="store_true", help="aim at a night's numbers, resumable")
     parser.add_argument(
         "--kept", type=Path, default=NIGHT_FILE, help="where a night keeps what it has reached"
@@ -235,7 +247,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes; 2 if not given")
     parser.add_argument("--json", type=Path, help="a file for all figures")
     parser.add_argument("--markdown", type=Path, help="a file for the table")
-    parser.add_argument("--list", action="store_true", help="list the campaigns and stop")
+    parser.add_argument(
+        "--list", action="store_true", help="list the campaigns, with their aims, and stop"
+    )
     options = parser.parse_args(arguments)
     if options.workers < 1 or (options.minutes is not None and options.minutes <= 0):
         parser.error("--workers is at least 1, and --minutes above 0")

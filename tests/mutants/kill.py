@@ -153,10 +153,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=len(MUTANTS))
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000))
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument(
+        "--count", type=int, default=len(MUTANTS), help="try so many, drawn by the seed"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(10_000), help="a number; random if not given"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="those with this text in their names; repeatable",
+    )
+    parser.add_argument("--list", action="store_true", help="list all mutants and stop")
     asked = parser.parse_args()
+    if asked.list:
+        for one in MUTANTS:
+            print(f"{one.name:<58} {one.path:<32} {one.killed_by}")
+        return
     chosen = [
         mutant
         for mutant in MUTANTS
