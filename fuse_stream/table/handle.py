@@ -44,11 +44,12 @@ from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
+from fuse_stream.table.indexes import BranchIndexes
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchOptimization
 
 
-class Table(BranchHistory, BranchChanges, BranchOptimization):
+class Table(BranchHistory, BranchChanges, BranchOptimization, BranchIndexes):
     """One branch of a table.
 
     Each call reads the newest snapshot. A handle can be kept open: it notices that its table was
