@@ -17,8 +17,6 @@ from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
 from fuse_stream.errors import (
     AlreadyExistsError,
-    CorruptObjectError,
-    FuseError,
     InvalidInputError,
     NotFoundError,
 )
@@ -233,7 +231,7 @@ def _check_private(head: Snapshot, aggregate: Aggregate) -> None:
 def _check_name(name: str) -> None:
     try:
         check_name(name)
-    except (CorruptObjectError, FuseError, TypeError) as error:
+    except (InvalidInputError, TypeError) as error:
         raise InvalidInputError(
             "the name of an index has up to 100 letters, digits, dots, dashes and underscores, "
             "begins with a letter or digit, and is not all digits of ids (0-9, a-f)",

@@ -22,12 +22,7 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import NothingToDoError, may_be_gone
-from fuse_stream.errors import (
-    ConflictError,
-    CorruptObjectError,
-    InvalidInputError,
-    SchemaMismatchError,
-)
+from fuse_stream.errors import ConflictError, CorruptObjectError, InvalidInputError
 from fuse_stream.format.indexes import (
     MAX_LISTED_BLOCKS,
     MAX_PART_BLOCKS,
@@ -276,7 +271,7 @@ def _plan(metadata: Metadata, head: Snapshot, indexes: IndexList) -> Iterator[_W
         parts = indexes.parts_of(definition)
         try:
             aggregate = bind(definition.columns, head.schema)
-        except (SchemaMismatchError, InvalidInputError):
+        except InvalidInputError:
             continue  # the head lacks a column: other versions and branches may still use the parts
         if private_columns(aggregate, head):
             continue

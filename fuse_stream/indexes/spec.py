@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fuse_stream.errors import InvalidInputError, SchemaMismatchError
+from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.indexes import IndexColumn
 from fuse_stream.format.schema import NESTED, Column, Schema, decimal_of
@@ -80,15 +80,15 @@ def bind(columns: Sequence[IndexColumn], schema: Schema) -> Aggregate:
     """Return the aggregate with these columns over a table with `schema`.
 
     Raises:
-        SchemaMismatchError: the table has no such column, in this version.
-        InvalidInputError: a function takes no column of this type.
+        InvalidInputError: the table has no such column, in this version; or a function takes no
+            column of this type.
     """
     known = {column.id: column for column in schema.columns}
     bound = []
     for at, shown in enumerate(columns, 1):
         column = None if shown.column is None else known.get(shown.column)
         if column is None and shown.column is not None:
-            raise SchemaMismatchError(
+            raise InvalidInputError(
                 "this version of the table lacks a column of the aggregate; name a version that "
                 "has it, or drop the index",
                 column=shown.name,

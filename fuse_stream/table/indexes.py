@@ -116,9 +116,9 @@ class BranchIndexes(BranchReader):
 
         Raises:
             NotFoundError: there is no such index or version.
-            SchemaMismatchError: the version lacks a column of the aggregate.
             NumberOverflowError: a sum or an average does not fit its type.
-            InvalidInputError: a broken predicate; or `origins` lacks an origin of the clone.
+            InvalidInputError: the version lacks a column of the aggregate; a broken predicate; or
+                `origins` lacks an origin of the clone.
             CorruptObjectError: a block or the list of indexes is damaged or missing.
             SnapshotExpiredError: the version has expired.
         """
