@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -69,9 +69,7 @@ class Aggregate:
     def key_schema(self) -> Schema:
         """These columns under their names in the result, with the ids of the table's columns."""
         columns = tuple(
-            Column(id=one.column.id, name=one.shown.name, type=one.column.type)
-            for one in self.keys
-            if one.column is not None
+            replace(one.column, name=one.shown.name) for one in self.keys if one.column is not None
         )
         return Schema(id=self.read.id, last_column_id=self.read.last_column_id, columns=columns)
 

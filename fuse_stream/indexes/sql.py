@@ -7,14 +7,17 @@ GROUP BY. Everything else is an error that says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.indexes import MAX_INDEX_COLUMNS, IndexColumn
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.names import nearest
 from fuse_stream.format.schema import Column, Schema
+
+T = TypeVar("T")
 
 MAX_SQL_LENGTH = 64 * 1024
 """Characters."""
@@ -148,17 +151,13 @@ class _Parser:
     def statement(self) -> tuple[list[_Item], list[str]]:
         """Return the columns of the result, and the names in GROUP BY."""
         self._expect("select")
-        written = [self._item()]
-        while self._takes(","):
-            written.append(self._item())
+        written = self._listed(self._item, ",")
         self._expect("from")
         self._from()
         groups: list[tuple[str, ...]] = []
         if self._takes("group"):
             self._expect("by")
-            groups.append(self._column())
-            while self._takes(","):
-                groups.append(self._column())
+            groups = self._listed(self._column, ",")
         self._takes(";")
         if self._next < len(self._tokens):
             raise self._unexpected()
@@ -202,10 +201,13 @@ class _Parser:
             self._table = {self._name().lower()}
 
     def _column(self) -> tuple[str, ...]:
-        path = [self._name()]
-        while self._takes("."):
-            path.append(self._name())
-        return tuple(path)
+        return tuple(self._listed(self._name, "."))
+
+    def _listed(self, read: Callable[[], T], separator: str) -> list[T]:
+        found = [read()]
+        while self._takes(separator):
+            found.append(read())
+        return found
 
     def _plain(self, path: tuple[str, ...]) -> str:
         """Return the name of a column, without the name of the table before it."""
@@ -257,16 +259,16 @@ def _shown(function: str | None, column: tuple[str, ...] | None) -> str:
 
 def _tokens(sql: str) -> Iterator[_Token]:
     at = 0
-    end = len(sql.rstrip())
-    while at < end:
-        found = _TOKEN.match(sql, at)
-        if found is None:
-            raise InvalidInputError(
-                f"the text is no aggregate: {SUPPORTED}",
-                unexpected=sql[at:].strip()[:20],
-                position=at,
-            )
+    for found in _TOKEN.finditer(sql := sql.rstrip()):
+        if found.start() > at:
+            break
         quoted = found["quoted"]
         text = quoted.replace("``", "`") if quoted else found["name"] or found["mark"]
         yield _Token(text=text, is_quoted=quoted is not None, at=found.end() - len(text))
         at = found.end()
+    if at < len(sql):
+        raise InvalidInputError(
+            f"the text is no aggregate: {SUPPORTED}",
+            unexpected=sql[at:].strip()[:20],
+            position=at,
+        )

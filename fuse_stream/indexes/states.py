@@ -101,14 +101,16 @@ def states_of_count(aggregate: Aggregate, row_count: int) -> pa.Table:
 
 
 def merge_states(aggregate: Aggregate, parts: Iterable[pa.Table]) -> pa.Table:
-    """Return the states of groups of which each part has some rows; in the order of the parts."""
+    """Return the states of groups of which each part has some rows."""
     schema = state_schema(aggregate)
     table = pa.concat_tables([schema.empty_table(), *parts])
     names = key_names(aggregate)
     moments = [at for at, one in _measures(aggregate) if one.shown.function in MOMENTS]
     known: dict[str, _Values] = {}
+    keys = {name: table.column(name) for name in names}
     if moments:
-        table, group_of = _by_group(table, names)
+        table, group_of, known = _by_group(table, names)
+        keys = {_GROUP: group_of}
         for at in moments:
             known |= _merged_moments(table, group_of, at)
     steps = [
@@ -117,7 +119,7 @@ def merge_states(aggregate: Aggregate, parts: Iterable[pa.Table]) -> pa.Table:
         if at not in moments
         for kind in _kinds(one)
     ]
-    return _computed(aggregate, {name: table.column(name) for name in names}, steps, known)
+    return _computed(aggregate, keys, steps, known)
 
 
 def key_names(aggregate: Aggregate) -> list[str]:
@@ -132,12 +134,17 @@ def _computed(
     steps: Sequence[_Step],
     known: dict[str, _Values] | None = None,
 ) -> pa.Table:
-    """Return the states of the groups of `keys`; those in `known` are in the groups' order."""
+    """Return the states of the groups of `keys`.
+
+    With `known`, groups are numbered, and it has some columns in the order of the numbers.
+    """
     columns, wanted = dict(keys), list[tuple[str, str, Any]]()
     for step in steps:
         columns |= step.values
         wanted += step.functions
     grouped = pa.table(columns).group_by([*keys], use_threads=False).aggregate(wanted)
+    if known:
+        grouped = grouped.sort_by(_GROUP)  # Arrow keeps no order of groups
     states = {name: grouped.column(name) for name in keys} | (known or {})
     for step in steps:
         states |= step.take(grouped)
@@ -270,12 +277,13 @@ def _first_moments(at: int, values: _Values) -> _Step:
     )
 
 
-def _by_group(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, _Values]:
-    """Return a table sorted by its groups, in the order of their first rows; and these' numbers."""
+def _by_group(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, _Values, dict[str, _Values]]:
+    """Return a table sorted by its groups, the numbers of these, and the keys by number."""
     rows = table.select([*keys]).append_column(_ROW, pa.array(range(len(table)), pa.int64()))
     grouped = rows.group_by([*keys], use_threads=False).aggregate([(_ROW, "list")])
     lists = grouped.column(f"{_ROW}_list").combine_chunks()
-    return table.take(pc.list_flatten(lists)), pc.list_parent_indices(lists)
+    by_number = {name: grouped.column(name) for name in keys}
+    return table.take(pc.list_flatten(lists)), pc.list_parent_indices(lists), by_number
 
 
 def _merged_moments(states: pa.Table, group_of: _Values, at: int) -> dict[str, _Values]:
@@ -304,4 +312,4 @@ def _without(is_empty: _Values, values: _Values) -> _Values:
 def _summed(group_of: _Values, values: dict[str, _Values]) -> pa.Table:
     table = pa.table({_GROUP: group_of, **values})
     by = table.group_by([_GROUP], use_threads=False)
-    return by.aggregate([(name, "sum", _IF_ANY) for name in values])
+    return by.aggregate([(name, "sum", _IF_ANY) for name in values]).sort_by(_GROUP)
