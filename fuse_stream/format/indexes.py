@@ -6,13 +6,13 @@ branch and clone that names the block, and what it does not cover is read.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fuse_stream.errors import CorruptObjectError, UnsupportedFormatError
 from fuse_stream.format.layout import id_checked, sha256_checked
-from fuse_stream.format.names import check_name
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.stored_fields import IF_ANY
 
@@ -20,6 +20,8 @@ INDEX_FORMAT_VERSION = 1
 
 AGGREGATE = "aggregate"
 """The kind of an index that keeps the states of a GROUP BY for each block."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 MAX_INDEXES = 100
 """The most definitions of a list."""
@@ -53,6 +55,11 @@ class IndexColumn:
     """The id of the table's column; None for `count(*)`."""
 
     __repr__ = one_line("name function column")
+
+    @property
+    def holds_values(self) -> bool:
+        """True if its states tell values of rows."""
+        return self.function != "count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +125,11 @@ class IndexList:
         return tuple(part for part in self.parts if part.index == definition.id)
 
 
+def is_index_name(name: object) -> bool:
+    """True if a text may name an index."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_index_list(found: IndexList) -> None:
     """Raise if a decoded list breaks a rule of the format.
 
@@ -157,11 +169,7 @@ def _check_definition(definition: IndexDefinition) -> None:
         and all(one.column is not None or one.function == "count" for one in columns)
         and all(one.column is None or one.column > 0 for one in columns)
     )
-    try:
-        check_name(definition.name)
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    if not is_valid or not is_index_name(definition.name):
         raise CorruptObjectError("an index is invalid", index=definition.name[:100])
 
 

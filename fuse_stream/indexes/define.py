@@ -26,8 +26,9 @@ from fuse_stream.format.indexes import (
     IndexDefinition,
     IndexList,
     IndexPart,
+    is_index_name,
 )
-from fuse_stream.format.names import check_name, nearest
+from fuse_stream.format.names import nearest
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.private import private_leaves
 from fuse_stream.format.properties import block_target
@@ -186,7 +187,7 @@ def private_columns(aggregate: Aggregate, head: Snapshot) -> list[str]:
     return [
         one.column.name
         for one in aggregate.columns
-        if one.column is not None and one.column.id in private and one.shown.function != "count"
+        if one.column is not None and one.column.id in private and one.shown.holds_values
     ]
 
 
@@ -229,11 +230,9 @@ def _check_private(head: Snapshot, aggregate: Aggregate) -> None:
 
 
 def _check_name(name: str) -> None:
-    try:
-        check_name(name)
-    except (InvalidInputError, TypeError) as error:
+    if not is_index_name(name):
         raise InvalidInputError(
             "the name of an index has up to 100 letters, digits, dots, dashes and underscores, "
-            "begins with a letter or digit, and is not all digits of ids (0-9, a-f)",
+            "and begins with none of the dots and dashes",
             name=name,
-        ) from error
+        )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from fuse_stream.errors import CorruptObjectError, NotFoundError
+import logging
+from collections.abc import Mapping
+
+from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.index_codec import decode_index_list, encode_index_list
 from fuse_stream.format.indexes import IndexList, IndexListRef
 from fuse_stream.format.layout import index_list_key
+from fuse_stream.format.private import private_leaves
+from fuse_stream.format.properties import PRIVATE
+from fuse_stream.format.records import Snapshot
 from fuse_stream.objects.slots import Metadata
+
+_log = logging.getLogger(__name__)
 
 _REMEDY = (
     "no row is lost, and everything but the indexes works. Put the object back from a copy; or "
@@ -36,6 +44,34 @@ def load_index_list(metadata: Metadata, ref: IndexListRef | None) -> IndexList:
             list=ref.id,
             reason=error.message,
         ) from error
+
+
+def check_private_indexes(
+    metadata: Metadata, head: Snapshot, properties: Mapping[str, str]
+) -> None:
+    """Raise if an index keeps values of a column that these properties make private.
+
+    Raises:
+        InvalidInputError: drop the index first.
+    """
+    private = private_leaves(head.schema, properties)
+    try:
+        definitions = load_index_list(metadata, head.index_list).definitions if private else ()
+    except CorruptObjectError as error:
+        _log.warning("no index was looked at: %s", error)  # indexes are in no writer's way
+        return
+    names = [
+        one.name
+        for one in definitions
+        if any(column.holds_values and column.column in private for column in one.columns)
+    ]
+    if names:
+        raise InvalidInputError(
+            "indexes keep values of the column outside of blocks; drop them first, and create them "
+            "again without it",
+            indexes=names,
+            private=properties[PRIVATE],
+        )
 
 
 def store_index_list(metadata: Metadata, indexes: IndexList) -> IndexListRef | None:

@@ -225,7 +225,7 @@ def test_an_overflow_is_a_typed_error_also_over_covered_blocks(store: MemoryStor
 
 def test_names_and_texts_are_checked_before_anything_is_written(table: Table) -> None:
     version = table.head().version
-    for name in ("", "a/b", "../x", "abc", "a" * 101, None, 7):
+    for name in ("", "a/b", "../x", "-a", "a b", "ü", "a" * 101, None, 7):
         with pytest.raises(InvalidInputError, match="the name of an index"):
             table.create_aggregate(name, SQL)  # type: ignore[arg-type]
     with pytest.raises(AlreadyExistsError):
@@ -241,9 +241,14 @@ def test_names_and_texts_are_checked_before_anything_is_written(table: Table) ->
 
 def test_private_columns_are_only_counted(store: MemoryStore) -> None:
     table = temporary_table(SCHEMA, store=store, properties={"fuse.private": "city"})
-    for sql in (SQL, "SELECT max(city) FROM t"):
+    for sql in (SQL, "SELECT max(city) AS m FROM t"):
         with pytest.raises(InvalidInputError, match="private"):
             table.create_aggregate("a", sql)
+    table.create_aggregate("of_x", "SELECT sum(x) AS s FROM t")
+    with pytest.raises(InvalidInputError, match="drop them first"):
+        table.set_properties({"fuse.private": "city,x"})
+    table.drop_index("of_x")
+    table.set_properties({"fuse.private": "city,x"})
     table.create_aggregate("cities", "SELECT count(city) AS n FROM t")
     table.append(city_rows(0, 3))
 
