@@ -96,11 +96,11 @@ def expected(function: str, values: list[Any]) -> Any:
         return _average(known)
     numbers = [float(value) for value in known]
     if not all(map(math.isfinite, numbers)):
-        is_sample = function in {"stddev", "variance"}
+        is_sample = function in {"stddev", "variance", "var_samp"}
         return None if is_sample and len(numbers) == 1 else math.nan
     mean = math.fsum(numbers) / len(numbers)
     squares = math.fsum((number - mean) ** 2 for number in numbers)
-    divisor = len(numbers) - (function in {"stddev", "variance"})
+    divisor = len(numbers) - (function in {"stddev", "variance", "var_samp"})
     if not divisor:
         return None
     variance = squares / divisor
