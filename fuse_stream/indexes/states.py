@@ -189,7 +189,8 @@ def _of_rows(at: int, one: BoundColumn, values: _Values | None, row_count: int) 
         return _summing(f"{COUNT}{at}", pa.repeat(pa.scalar(1, pa.int8()), row_count))
     function = one.shown.function
     if function in MOMENTS:
-        return _first_moments(at, values.cast(pa.float64()))
+        # Not safe: a long value may have no exact double.
+        return _first_moments(at, values.cast(pa.float64(), safe=False))
     steps = []
     for kind in _kinds(one):
         name = f"{kind}{at}"

@@ -26,7 +26,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "byte": (pa.int8(), st.integers(-128, 127)),
     "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
-    "long": (pa.int64(), st.integers(-(2**52), 2**52)),
+    "long": (pa.int64(), st.integers(-(2**58), 2**58)),
     "float": (pa.float32(), st.floats(width=32, min_value=-1e6, max_value=1e6)),
     "double": (
         pa.float64(),
