@@ -53,6 +53,9 @@ class IndexColumn:
     """The aggregate function; None for a column by which rows are grouped."""
     column: int | None = None
     """The id of the table's column; None for `count(*)`."""
+    stored: str | None = None
+    """The name under which blocks have the column, which never changes: a column of another branch
+    may have the same id. None for `count(*)`."""
 
     __repr__ = one_line("name function column")
 
@@ -168,6 +171,7 @@ def _check_definition(definition: IndexDefinition) -> None:
         and not _has_twice(one.name for one in columns)
         and all(one.column is not None or one.function == "count" for one in columns)
         and all(one.column is None or one.column > 0 for one in columns)
+        and all((one.column is None) is (one.stored is None) for one in columns)
     )
     if not is_valid or not is_index_name(definition.name):
         raise CorruptObjectError("an index is invalid", index=definition.name[:100])

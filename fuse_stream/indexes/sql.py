@@ -16,6 +16,7 @@ from fuse_stream.format.indexes import MAX_INDEX_COLUMNS, IndexColumn
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.names import nearest
 from fuse_stream.format.schema import Column, Schema
+from fuse_stream.indexes.spec import stored_name
 
 T = TypeVar("T")
 
@@ -99,7 +100,10 @@ def parse_aggregate(sql: str, schema: Schema) -> tuple[IndexColumn, ...]:
             )
         found.append(
             IndexColumn(
-                name=item.name, function=item.function, column=None if column is None else column.id
+                name=item.name,
+                function=item.function,
+                column=None if column is None else column.id,
+                stored=None if column is None else stored_name(column),
             )
         )
     _check(found, groups, grouped)
@@ -166,7 +170,7 @@ class _Parser:
                 _Item(
                     name=_shown(function, column) if alias is None else alias,
                     function=function and FUNCTIONS[function],
-                    column=column and self._plain(column),
+                    column=self._plain(column) if column else None,
                 )
                 for function, column, alias in written
             ],

@@ -45,7 +45,7 @@ def example() -> IndexList:
         kind=AGGREGATE,
         sql="SELECT carrier, count(*) AS flüge FROM t GROUP BY carrier",
         columns=(
-            IndexColumn(name="carrier", column=5),
+            IndexColumn(name="carrier", column=5, stored="airline"),
             IndexColumn(name="flüge", function="count"),
         ),
         created_us=1_700_000_000_000_000,
@@ -104,10 +104,14 @@ FORGED: dict[str, Callable[[Any], None]] = {
     "a name that is null": _of_definition(name=None),
     "no column": _of_definition(columns=[]),
     "two columns of a name": _of_definition(
-        columns=[{"column": 1, "name": "a"}, {"column": 2, "name": "a"}]
+        columns=[
+            {"column": 1, "name": "a", "stored": "a"},
+            {"column": 2, "name": "a", "stored": "b"},
+        ]
     ),
     "a group without a column": _of_definition(columns=[{"name": "a"}]),
-    "a column below zero": _of_definition(columns=[{"column": -1, "name": "a"}]),
+    "a column below zero": _of_definition(columns=[{"column": -1, "name": "a", "stored": "a"}]),
+    "a column without its stored name": _of_definition(columns=[{"column": 1, "name": "a"}]),
     "a part of no index": _of_part(index="f" * 32),
     "a size of nothing": _of_part(byte_size=0),
     "a size of a petabyte": _of_part(byte_size=10**15),

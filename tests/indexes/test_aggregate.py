@@ -208,6 +208,27 @@ def test_a_version_without_the_column_is_a_typed_error(table: Table) -> None:
         table.aggregate("late", version=2)
 
 
+def test_a_column_of_another_branch_with_the_same_id_is_not_taken_for_it(
+    store: MemoryStore, table: Table
+) -> None:
+    table.create_branch("fix")
+    fix = open_table_in(store, branch="fix")
+    for one, name in ((table, "here"), (fix, "there")):
+        more = SCHEMA.append(pa.field(name, pa.int64()))
+        one.append(
+            pa.table({"city": ["Oslo"], "x": [1], name: [2]}, schema=more), merge_schema=True
+        )
+    table.create_aggregate("here", "SELECT max(here) AS m FROM t")
+
+    assert table.aggregate("here").to_pylist() == [{"m": 2}]
+    with pytest.raises(InvalidInputError, match="lacks a column of the aggregate"):
+        table.aggregate("here", version="fix@")
+    table.publish("fix", expected_head=table.head().version)
+    with pytest.raises(InvalidInputError, match="lacks a column of the aggregate"):
+        table.aggregate("here")
+    assert table.refresh_indexes().snapshot is None
+
+
 def test_an_overflow_is_a_typed_error_also_over_covered_blocks(store: MemoryStore) -> None:
     table = temporary_table(SCHEMA, store=store, properties={"fuse.block.rows": str(BLOCK_ROWS)})
     for sign in (1, 1, -1, -1):

@@ -40,9 +40,9 @@ def test_an_aggregate_has_groups_and_functions_in_the_order_of_the_text() -> Non
     sql = "SELECT carrier, count(*) AS flights, sum(delay) AS delay FROM t GROUP BY carrier"
 
     assert parse_aggregate(sql, SCHEMA) == (
-        IndexColumn(name="carrier", column=IDS["carrier"]),
+        IndexColumn(name="carrier", column=IDS["carrier"], stored="carrier"),
         IndexColumn(name="flights", function="count"),
-        IndexColumn(name="delay", function="sum", column=IDS["delay"]),
+        IndexColumn(name="delay", function="sum", column=IDS["delay"], stored="delay"),
     )
 
 
