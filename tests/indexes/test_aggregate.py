@@ -223,10 +223,6 @@ def test_a_column_of_another_branch_with_the_same_id_is_not_taken_for_it(
     assert table.aggregate("here").to_pylist() == [{"m": 2}]
     with pytest.raises(InvalidInputError, match="lacks a column of the aggregate"):
         table.aggregate("here", version="fix@")
-    table.publish("fix", expected_head=table.head().version)
-    with pytest.raises(InvalidInputError, match="lacks a column of the aggregate"):
-        table.aggregate("here")
-    assert table.refresh_indexes().snapshot is None
 
 
 def test_an_overflow_is_a_typed_error_also_over_covered_blocks(store: MemoryStore) -> None:
