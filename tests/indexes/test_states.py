@@ -110,6 +110,25 @@ def test_merged_states_give_the_result_of_a_plain_loop(
             assert is_close(row[f"f{at}"], right), (function, name, values, row[f"f{at}"], right)
 
 
+def test_moments_of_many_groups_are_those_of_their_groups() -> None:
+    groups, values = [n * 7919 % 5_000 for n in range(20_000)], list(range(20_000))
+    rows = pa.table({"g": groups, "h": [f"h{g % 3}" for g in groups], "x": values})
+    bound = aggregate(
+        "SELECT g, h, stddev(x) AS s, var_pop(x) AS v, count(*) AS n FROM t GROUP BY g, h",
+        rows.schema,
+    )
+    parts = [states_of_rows(bound, rows.slice(at, 5_000)) for at in range(0, 20_000, 5_000)]
+    found = result_of(bound, merge_states(bound, parts)).to_pylist()
+
+    held = grouped(rows.to_pylist(), ["g", "h"])
+    assert len(found) == len(held) == 5_000
+    for row in found:
+        numbers = [one["x"] for one in held[row["g"], row["h"]]]
+        assert row["n"] == len(numbers)
+        assert is_close(row["s"], expected("stddev", numbers))
+        assert is_close(row["v"], expected("var_pop", numbers))
+
+
 def test_sums_of_longs_do_not_wrap_and_raise_where_spark_does() -> None:
     top = 2**63 - 1
     rows = pa.table({"x": [top, top, -top, -top, 5]})
