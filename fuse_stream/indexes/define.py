@@ -152,7 +152,7 @@ def get_definition(indexes: IndexList, name: str) -> IndexDefinition:
         raise NotFoundError(
             "the table has no such index; create it with Table.create_aggregate",
             name=name,
-            nearest=nearest(name, known) if isinstance(name, str) else None,
+            nearest=nearest(str(name), known),
             indexes=known,
         )
     return found

@@ -146,7 +146,7 @@ class Copying:
         A list or part that is missing or damaged is left out: what is missing is computed.
         """
         found = []
-        parts: dict[str, Part] = {}
+        wanted: dict[str, Part] = {}
         for ref in refs:
             try:
                 data = self.store.get(index_list_key(ref.id))
@@ -157,19 +157,19 @@ class Copying:
             found.append((ref, data, indexes))
             for part in indexes.parts:
                 key = aggregates_key(part.id)
-                parts[key] = Part(
+                wanted[key] = Part(
                     source=aggregates_key(part.id, part.origin),
                     key=key,
                     sha256=part.sha256,
                     size=part.byte_size,
                 )
-        for done, part in enumerate(parts.values(), 1):
-            if not self._has(part):
+        for done, copied in enumerate(wanted.values(), 1):
+            if not self._has(copied):
                 try:
-                    self.put(part.key, load_part(self.store, part))
+                    self.put(copied.key, load_part(self.store, copied))
                 except (NotFoundError, CorruptObjectError) as error:
                     _log.warning("a part of an index was not copied: %s", error)
-            self.report("copying indexes", done, len(parts))
+            self.report("copying indexes", done, len(wanted))
         return found
 
     def _has(self, part: Part) -> bool:

@@ -522,7 +522,7 @@ def _put_list(store: MemoryStore, table: Table, indexes: Any) -> None:
 
 
 def test_an_expired_version_says_so(store: MemoryStore) -> None:
-    table = covered_table(store, **{"fuse.grace": "0s"})
+    table = covered_table(store, properties={"fuse.grace": "0s"})
     table.expire(keep_last=1)
 
     with pytest.raises(SnapshotExpiredError):

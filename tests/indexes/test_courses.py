@@ -111,13 +111,14 @@ def assert_equal(found: Rows, rows: Rows, where: str | None) -> None:
 def kept(key: tuple[Any, ...], where: str | None) -> bool:
     number, text = key
     is_nan = number == "NaN"
-    return {
+    found: dict[str | None, bool] = {
         None: True,
         "grp = 0.0": number == 0.0,
         "h IS NULL OR grp > 1": text is None
         or (number is not None and (is_nan or float(number) > 1)),
         "h = 'b'": text == "b",
-    }[where]
+    }
+    return found[where]
 
 
 @seeds(4, 40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -27,9 +27,11 @@ def city_rows(first: int, count: int = BLOCK_ROWS) -> pa.Table:
     return pa.table({"city": cities, "x": list(numbers)}, schema=SCHEMA)
 
 
-def covered_table(store: Store | None = None, *, blocks: int = 3, **properties: str) -> Table:
+def covered_table(
+    store: Store | None = None, *, blocks: int = 3, properties: Mapping[str, str] | None = None
+) -> Table:
     """Return a table whose blocks an aggregate covers."""
-    given = {"fuse.block.rows": str(BLOCK_ROWS), **properties}
+    given = {"fuse.block.rows": str(BLOCK_ROWS), **(properties or {})}
     table = temporary_table(SCHEMA, store=store or MemoryStore(), properties=given)
     for number in range(blocks):
         table.append(city_rows(number * BLOCK_ROWS))
