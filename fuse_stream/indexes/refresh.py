@@ -232,24 +232,22 @@ def _changed(indexes: IndexList, done: Sequence[_Done]) -> IndexList:
     parts = [part for part in indexes.parts if part.id not in old]
     known = {one.id for one in indexes.definitions}
     listed = sum(len(part.blocks) + len(part.skipped) for part in parts)
+    held = {fact for part in parts for fact in _facts(part)}
     for one in done:
         if one.index_id not in known:
             continue  # dropped meanwhile
         for part in one.new:
-            held = {
-                (other.types, block_id)
-                for other in parts
-                if other.index == part.index
-                for block_id in (*other.blocks, *other.skipped)
-            }
-            size = len(part.blocks) + len(part.skipped)
-            is_new = any(
-                (part.types, block_id) not in held for block_id in (*part.blocks, *part.skipped)
-            )
-            if is_new and listed + size <= MAX_LISTED_BLOCKS:
+            facts = _facts(part)
+            if not held.issuperset(facts) and listed + len(facts) <= MAX_LISTED_BLOCKS:
                 parts.append(part)
-                listed += size
+                listed += len(facts)
+                held |= facts
     return dataclasses.replace(indexes, parts=tuple(parts))
+
+
+def _facts(part: IndexPart) -> set[tuple[str, tuple[str, ...], str]]:
+    """Return what a part says something of: an index, for types of its columns, of a block."""
+    return {(part.index, part.types, block_id) for block_id in (*part.blocks, *part.skipped)}
 
 
 def block_states(store: Store, aggregate: Aggregate, block: Block) -> pa.Table:
