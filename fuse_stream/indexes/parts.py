@@ -109,6 +109,7 @@ def _load(store: Store, part: IndexPart, aggregate: Aggregate) -> pa.Table:
         if not file.schema_arrow.equals(_schema(aggregate)):
             raise _damaged(part, "its columns are not those of the aggregate")
         rows = file.read(use_threads=False)
+        rows.validate(full=True)  # texts are UTF-8
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, CorruptObjectError):
             raise
