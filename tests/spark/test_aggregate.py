@@ -19,6 +19,7 @@ from fuse_stream.errors import NumberOverflowError
 from fuse_stream.indexes.sql import FUNCTIONS
 from fuse_stream.spark.read import read
 from fuse_stream.table.handle import Table
+from tests.kit.strides import NIGHT
 
 SCHEMA = pa.schema(
     [
@@ -118,7 +119,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-@pytest.mark.parametrize("keys", [("g", "h"), ("o",), ()])
+@pytest.mark.parametrize("keys", [("g", "h"), pytest.param(("o",), marks=NIGHT), ()])
 def test_an_aggregate_equals_sparks_group_by(
     spark: SparkSession, table: Table, keys: tuple[str, ...]
 ) -> None:
