@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    aggregates,
     api,
     batch,
     catalog,
@@ -168,6 +169,9 @@ def _parts(work: Path, sizes: Sizes) -> dict[str, Callable[[], Iterable[Result]]
             batch.lookup(_session(), rows, work, runs=sizes.runs),
             batch.late_lookup(_session(), work, blocks=sizes.lookup_blocks, runs=sizes.runs),
         ],
+        "aggregate": lambda: aggregates.aggregate(
+            _session(), work, blocks=sizes.lookup_blocks, runs=sizes.runs
+        ),
         "filters": lambda: [
             *filters.lookups(work, blocks=sizes.lookup_blocks, runs=sizes.runs, session=_session),
             filters.append(_session(), rows, work, runs=sizes.runs),

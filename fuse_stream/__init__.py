@@ -22,6 +22,7 @@ from fuse_stream.errors import (
     FuseError,
     InvalidInputError,
     NotFoundError,
+    NumberOverflowError,
     SchemaChangedError,
     SchemaMismatchError,
     SnapshotExpiredError,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from fuse_stream.feed.diff import BlockDiff
     from fuse_stream.format.records import Block, LedgerEntry, SegmentRef, Snapshot
     from fuse_stream.format.refs import BranchRef, CloneRef, TagRef
+    from fuse_stream.indexes.define import IndexState
+    from fuse_stream.indexes.refresh import IndexRefresh
     from fuse_stream.optimize.compact import CompactionResult
     from fuse_stream.optimize.overlap import Clustering
     from fuse_stream.optimize.recluster import Optimization, ReclusterResult
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from fuse_stream.recovery.result import Rewind
     from fuse_stream.recovery.rewind import PipelineRewind
     from fuse_stream.refs.clone import Clone
+    from fuse_stream.spark.aggregate import aggregate
     from fuse_stream.spark.attach import Catalog, attach
     from fuse_stream.spark.cdc.canal import from_canal
     from fuse_stream.spark.cdc.changes import from_changes
@@ -126,11 +130,14 @@ __all__ = [
     "FuseError",
     "FuseSink",
     "ImportReport",
+    "IndexRefresh",
+    "IndexState",
     "InvalidInputError",
     "LedgerEntry",
     "Lineage",
     "Merge",
     "NotFoundError",
+    "NumberOverflowError",
     "Optimization",
     "Optimizer",
     "PipelineBranch",
@@ -158,6 +165,7 @@ __all__ = [
     "UnsupportedTypeError",
     "VacuumReport",
     "__version__",
+    "aggregate",
     "attach",
     "audit",
     "branch",
@@ -210,6 +218,8 @@ _LOADED_LATER = {
     "FsckReport": "check.findings",
     "FuseSink": "spark.sink",
     "ImportReport": "transfer.import_parquet",
+    "IndexRefresh": "indexes.refresh",
+    "IndexState": "indexes.define",
     "LedgerEntry": "format.records",
     "Lineage": "trace.lineage",
     "Merge": "spark.merge",
@@ -229,6 +239,7 @@ _LOADED_LATER = {
     "TableStats": "table.stats",
     "TagRef": "format.refs",
     "VacuumReport": "expiry.vacuum",
+    "aggregate": "spark.aggregate",
     "attach": "spark.attach",
     "audit": "table.verbs",
     "branch": "table.pipelines",

@@ -5,6 +5,7 @@ FuseError
 │   ├── InvalidInputError        (ValueError) an argument, option, predicate or batch
 │   ├── SchemaMismatchError      (ValueError) a batch whose schema is not the table's
 │   ├── UnsupportedTypeError     (TypeError) a column type that the format does not have
+│   ├── NumberOverflowError      (OverflowError) a sum that does not fit its type
 │   ├── UnsupportedEnvironmentError (RuntimeError) a Spark without what the call needs
 │   ├── DuplicateWriterError     (ValueError) two sinks of one query under one writer name
 │   └── AlreadyExistsError       (FileExistsError) a name that is taken
@@ -82,6 +83,10 @@ class SchemaMismatchError(FuseError, ValueError):
 
 class UnsupportedTypeError(FuseError, TypeError):
     """A column has a type that the format does not hold; nothing was written."""
+
+
+class NumberOverflowError(FuseError, OverflowError):
+    """A sum or an average does not fit its type; nothing was written."""
 
 
 class UnsupportedEnvironmentError(FuseError, RuntimeError):

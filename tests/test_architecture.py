@@ -23,7 +23,7 @@ FLOORS = (
     ("format", "storage"),
     ("predicate", "checkpoint", "objects"),
     ("commit", "reading"),
-    ("optimize", "expiry", "refs", "dml", "feed", "cdc"),
+    ("optimize", "expiry", "refs", "dml", "feed", "cdc", "indexes"),
     ("recovery", "trace", "check", "erasure", "transfer"),
     ("table",),
     ("optimizer",),
@@ -329,7 +329,7 @@ def test_a_spark_worker_loads_no_module_that_it_may_not_need() -> None:
     assert f"{PACKAGE}.reading.scan" in loaded
     heavy = {"sqlglot", "fsspec", "pybloom_live", "click", "jinja2", "rich", "pandas"}
     assert loaded & heavy == set()
-    verbs = ("check", "dml", "erasure", "expiry", "optimize", "recovery", "refs", "trace")
+    verbs = "check dml erasure expiry indexes optimize recovery refs trace".split()
     rooms = tuple(f"{PACKAGE}.{room}." for room in verbs)
     assert {name for name in loaded if name.startswith(rooms)} == set()
 

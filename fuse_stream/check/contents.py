@@ -24,6 +24,7 @@ from fuse_stream.check.findings import (
     Versions,
     left_over,
 )
+from fuse_stream.check.indexes import Indexes
 from fuse_stream.check.records import flaw_of_block, flaw_of_bounds, flaw_of_segment
 from fuse_stream.check.references import Leased
 from fuse_stream.errors import CorruptObjectError, FuseError
@@ -105,6 +106,7 @@ class Contents:
         self._ids: list[str] = []
         """The id of each block, by number."""
         self._deletions = DeletionFiles(evidence)
+        self._indexes = Indexes(evidence, deep=deep)
         self._bad_blocks: dict[int, Problem] = {}
         self._offsets: set[str] = set()
         self._read_ahead: set[str] = set()
@@ -147,6 +149,7 @@ class Contents:
         Call it newest first, and for neighbouring versions in turn where possible.
         """
         self._see_offsets(snapshot.ledger)
+        self._indexes.see(snapshot.index_list)
         views = {_ROWS: snapshot, **side_views(snapshot)}
         self._lists = {name: self._lists.get(name, _List()) for name in views}
         self._deletions.keep(views.keys())
@@ -193,6 +196,7 @@ class Contents:
             BLOCKS: left_over(self._sizes, map(block_key, {*self._numbers, *leased.blocks})),
             DELETIONS: self._deletions.unreachable(leased.deletion_files),
             OFFSETS: left_over(offsets, map(offsets_key, self._offsets | leased.offsets)),
+            **self._indexes.unreachable(leased.index_lists, leased.index_parts),
         }
 
     def young(self, leased: Leased) -> list[str]:

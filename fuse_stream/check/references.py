@@ -10,12 +10,14 @@ from typing import TypeVar
 from fuse_stream.check.findings import Evidence, Fault, FindingKind, Place
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.codec import decode_lease, decode_ref
+from fuse_stream.format.index_codec import decode_index_list
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
     CLONES_PREFIX,
     LEASES_PREFIX,
     MAIN,
     TAGS_PREFIX,
+    index_list_key,
     segment_key,
     slot_key,
 )
@@ -174,6 +176,8 @@ class Leased:
     blocks: set[str] = field(default_factory=set)
     deletion_files: set[str] = field(default_factory=set)
     offsets: set[str] = field(default_factory=set)
+    index_lists: set[str] = field(default_factory=set)
+    index_parts: set[str] = field(default_factory=set)
 
 
 def load_leased(
@@ -194,6 +198,12 @@ def load_leased(
             continue
         leased.offsets.update(names.offsets)
         leased.deletion_files.update(file_id for file_id, _ in names.deletion_files)
+        if names.index_list is not None and names.index_list[0] not in leased.index_lists:
+            list_id, sha256 = names.index_list
+            leased.index_lists.add(list_id)
+            decode = partial(decode_index_list, sha256=sha256)
+            if (indexes := _read(evidence, index_list_key(list_id), decode)) is not None:
+                leased.index_parts.update(part.id for part in indexes.parts)
         for segment_id, sha256, block_count in names.segments:
             if segment_id not in leased.segments:
                 leased.segments.add(segment_id)

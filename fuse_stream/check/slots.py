@@ -18,7 +18,7 @@ from fuse_stream.check.findings import Evidence, Fault, FindingKind, Place
 from fuse_stream.check.references import Reference, References
 from fuse_stream.clock import Clock
 from fuse_stream.commit.invariants import RULES, parent_hash_is_heads
-from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.commit.version_0 import create_snapshot
 from fuse_stream.errors import CorruptObjectError, FuseError
 from fuse_stream.format.codec import decode_snapshot, encode_snapshot, sha256_hex
 from fuse_stream.format.layout import HINT_PREFIX, TABLE_KEY, hint_key, id_checked, slot_key

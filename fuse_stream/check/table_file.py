@@ -14,7 +14,7 @@ from fuse_stream.check.findings import FindingKind, FsckReport
 from fuse_stream.check.fsck import check_table
 from fuse_stream.clock import Clock
 from fuse_stream.commit.create import claim_table_file
-from fuse_stream.commit.plan import table_file_of
+from fuse_stream.commit.version_0 import table_file_of
 from fuse_stream.errors import (
     AlreadyExistsError,
     CorruptObjectError,

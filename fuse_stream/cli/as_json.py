@@ -62,7 +62,8 @@ _ENTRY = (
 _WHOLE = (
     "table_id branch branch_id format_version clock_us prev_snapshot_id parent target schema "
     "cluster_key required_features properties summary segments added floor epoch ledger "
-    "hidden_row_count=hidden_rows deletion_files deletion_files_added sides key sequence counts"
+    "hidden_row_count=hidden_rows deletion_files deletion_files_added sides key sequence counts "
+    "index_list"
 )
 
 

@@ -67,6 +67,7 @@ _OPERATION_STYLES = {
     Operation.PUBLISH: "cyan",
     Operation.CREATE: "cyan",
     Operation.ALTER: "cyan",
+    Operation.INDEX: "cyan",
 }
 _TARGET_WORDS = {Operation.REWIND: " to ", Operation.REVERT: " of ", Operation.PUBLISH: " "}
 _TIME = "time (UTC)"

@@ -26,6 +26,7 @@ from fuse_stream.cli.doctor import doctor
 from fuse_stream.cli.erase import erase
 from fuse_stream.cli.events import quarantine, retry, upsert
 from fuse_stream.cli.expire import expire, vacuum
+from fuse_stream.cli.indexes import indexes
 from fuse_stream.cli.lineage import lineage
 from fuse_stream.cli.log import ledger, log, show
 from fuse_stream.cli.optimize import clustering, compact, optimize, recluster
@@ -163,7 +164,7 @@ GROUPS = {
     "Going back": (rewind, revert, rebuild_checkpoint),
     "Checking": (audit, fsck, restore_table_file, doctor),
     "Serving": (sql_server,),
-    "Optimizing and expiring": (compact, recluster, optimize, expire, vacuum),
+    "Optimizing and expiring": (compact, recluster, optimize, indexes, expire, vacuum),
 }
 """The commands by group."""
 

@@ -43,7 +43,8 @@ from fuse_stream.errors import (
 )
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import KEEPS_ROWS, Ledger, Operation, Snapshot
+from fuse_stream.format.operations import KEEPS_ROWS
+from fuse_stream.format.records import Ledger, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.hints import store_hint
 from fuse_stream.objects.leases import load_store_time_us

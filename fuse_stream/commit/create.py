@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from fuse_stream.clock import Clock, StoreClock
-from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.commit.version_0 import create_snapshot
 from fuse_stream.errors import (
     AlreadyExistsError,
     ClockSkewError,

@@ -10,19 +10,21 @@ from collections.abc import Callable
 
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.layout import MAIN
-from fuse_stream.format.records import (
-    CHANGES_ROWS,
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Operation,
-    Snapshot,
-)
+from fuse_stream.format.operations import CHANGES_ROWS, KEEPS_ROWS
+from fuse_stream.format.records import TAKES_CONTENT, Operation, Snapshot
 from fuse_stream.format.sides import row_lists, side_views
 from fuse_stream.format.stats import contains
 
 _MAY_SET_LEDGER_BACK = frozenset({Operation.REWIND, Operation.PUBLISH})
-_KEEPS_HIDDEN = CHANGES_ROWS | {Operation.APPEND, Operation.ALTER, Operation.EXPIRE}
+_KEEPS_HIDDEN = CHANGES_ROWS | {
+    Operation.APPEND,
+    Operation.ALTER,
+    Operation.EXPIRE,
+    Operation.INDEX,
+}
 """Operations that may hide rows, and show none that were hidden."""
+_KEEPS_BOUNDS = frozenset({Operation.APPEND, Operation.ALTER, Operation.INDEX})
+"""Operations that remove no extreme value."""
 _KEEPS_BLOCKS_OF_SIDES = _KEEPS_HIDDEN | {Operation.OVERWRITE}
 """Operations that may bring blocks to sides and hide rows of them, no more."""
 _MAY_DROP_ENTRIES = frozenset(
@@ -69,7 +71,11 @@ def _counts_add_up(new: Snapshot) -> str | None:
 
 def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
     stats = new.summary.col_stats
-    if new.operation in {Operation.APPEND, Operation.ALTER}:  # others may remove extreme values
+    if new.operation in {
+        Operation.APPEND,
+        Operation.ALTER,
+        Operation.INDEX,
+    }:  # others may remove extreme values
         for column, old in head.summary.col_stats.items():
             now = stats.get(column)
             empty = old.null_count + old.nan_count >= head.stored_rows
@@ -157,6 +163,13 @@ def sides_are_kept(head: Snapshot, new: Snapshot) -> str | None:
     return None
 
 
+def indexes_are_kept(head: Snapshot, new: Snapshot) -> str | None:
+    # The first commit of a clone brings its indexes; an erasure drops parts.
+    may_change = new.operation in {Operation.INDEX, Operation.ERASE} or head.version == 0
+    is_kept = may_change or new.index_list == head.index_list
+    return None if is_kept else f"{new.operation} changed the indexes"
+
+
 def floor_and_epoch_do_not_fall(head: Snapshot, new: Snapshot) -> str | None:
     fell = new.floor < head.floor or new.epoch < head.epoch
     return "floor or epoch fell" if fell else None
@@ -214,6 +227,7 @@ RULES: tuple[Callable[[Snapshot, Snapshot], str | None], ...] = (
     rows_are_kept,
     erasure_adds_no_row,
     sides_are_kept,
+    indexes_are_kept,
     floor_and_epoch_do_not_fall,
     column_ids_are_kept,
     ledger_is_kept,

@@ -12,13 +12,12 @@ from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
-from fuse_stream.format.features import features_of
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.jsonio import is_storable
-from fuse_stream.format.layout import MAIN
 from fuse_stream.format.line import LineStart
+from fuse_stream.format.operations import KEEPS_ROWS
 from fuse_stream.format.properties import changed_properties
 from fuse_stream.format.records import (
-    KEEPS_ROWS,
     TAKES_CONTENT,
     DeletionFileRef,
     Ledger,
@@ -28,7 +27,6 @@ from fuse_stream.format.records import (
     Side,
     Snapshot,
     Summary,
-    TableFile,
 )
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.sequenced import Counts, Sequenced
@@ -114,6 +112,9 @@ class Staged:
     summary: Summary = field(default_factory=Summary)
     deletions: tuple[DeletionFileRef, ...] = ()
     """New deletion files."""
+    index_list: IndexListRef | None = None
+    """The list of indexes from now on; None for the head's, and for none after an `index` or
+    `erase`."""
     sides: Mapping[str, StagedSide] = field(default_factory=dict)
     """By `SideName`. The other sides stay as they are."""
     is_for_one_head: bool = False
@@ -243,42 +244,6 @@ def is_stale(staged: Staged, base: Snapshot, head: Snapshot) -> bool:
     )
 
 
-def create_snapshot(table: TableFile) -> Snapshot:
-    """Return version 0 of a table: the same for every process that finishes the create."""
-    return Snapshot(
-        table_id=table.table_id,
-        branch_id=MAIN,
-        version=0,
-        snapshot_id=table.snapshot_id,
-        timestamp_us=table.created_us,
-        clock_us=table.created_us,
-        operation=Operation.CREATE,
-        data_change=False,
-        schema=table.schema,
-        cluster_key=table.cluster_key,
-        required_features=features_of(table.properties),
-        properties=table.properties,
-        summary=Summary(),
-        ledger=Ledger(),
-    )
-
-
-def table_file_of(
-    oldest: Snapshot, grace_us: int, origins: tuple[tuple[str, str], ...]
-) -> TableFile:
-    """Return the table file rebuilt from the oldest snapshot; from version 0 it is exact."""
-    return TableFile(
-        table_id=oldest.table_id,
-        created_us=oldest.timestamp_us,
-        snapshot_id=oldest.snapshot_id,
-        schema=oldest.schema,
-        cluster_key=oldest.cluster_key,
-        properties=oldest.properties,
-        grace_us=grace_us,
-        origins=origins,
-    )
-
-
 def next_snapshot(
     head: Snapshot,
     head_sha256: str,
@@ -309,6 +274,7 @@ def next_snapshot(
         schema=staged.schema,
         line=_line_after(head, intent, staged),
         counts=staged.counts,
+        index_list=_indexes_after(head, intent, staged),
     )
     if staged.content is not None:
         return _replaced(head, common, staged.content)
@@ -410,6 +376,11 @@ def _line_after(head: Snapshot, intent: Intent, staged: Staged) -> LineStart | N
         base = staged.content.base if staged.content else None
         return LineStart(since=head.version + 1, base=base)
     return head.line if head.version else LineStart(since=0)
+
+
+def _indexes_after(head: Snapshot, intent: Intent, staged: Staged) -> IndexListRef | None:
+    is_stated = intent.operation in {Operation.INDEX, Operation.ERASE}
+    return staged.index_list if is_stated else staged.index_list or head.index_list
 
 
 def _replaced(head: Snapshot, common: Snapshot, content: Content) -> Snapshot:

@@ -35,6 +35,7 @@ from fuse_stream.format.codec import (
     unpacked_segment,
 )
 from fuse_stream.format.deletions import decode_deletions
+from fuse_stream.format.index_codec import decode_index_list, unpacked_index_list
 from fuse_stream.format.layout import BLOCKS_PREFIX, id_in
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.records import ColumnStats, Snapshot
@@ -46,6 +47,7 @@ from fuse_stream.predicate.evaluate import filter_mask
 from fuse_stream.predicate.tree import Op
 
 SNAPSHOT, SEGMENT, BLOCK = "snapshot", "segment", "block"
+INDEX_LIST, INDEX_PART = "list of indexes", "part of an index"
 DELETION_FILE, OFFSETS, TABLE_FILE = "deletion file", "text of source offsets", "table file"
 BRANCH, TAG, PIN, LEASE, CLAIM = "branch", "tag", "pin of a clone", "lease", "service claim"
 PLAIN = "hint, marker or probe"
@@ -147,6 +149,10 @@ class Inspector:
             yield from self._segment(key, data)
         elif kind == BLOCK:
             yield from self._block(key, data)
+        elif kind == INDEX_LIST:
+            yield from self._index_list(data)
+        elif kind == INDEX_PART:
+            yield from self._index_part(data)
         elif kind == DELETION_FILE:
             yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")
             decode_deletions(data)  # positions only
@@ -214,6 +220,18 @@ class Inspector:
                 names += sought.ranges(schema, block.cluster_stats.range)
             for name in dict.fromkeys(names):
                 yield Finding(text=f"the record of block {block.id} has a bound of {name}")
+
+    def _index_list(self, data: bytes) -> Iterator[Finding]:
+        sha256 = sha256_hex(data)
+        yield from self._record(unpacked_index_list(data, sha256))
+        decode_index_list(data, sha256)
+
+    def _index_part(self, data: bytes) -> Iterator[Finding]:
+        """Search states of aggregates: a group or an extreme is a value of a row."""
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        rows = file.read(use_threads=False)
+        yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")
+        yield from self._in_texts(data, file.schema_arrow, rows)
 
     def _unknown(self, data: bytes) -> Iterator[Finding]:
         yield from self._of_values(in_bytes(self.needles, data), "its bytes hold")

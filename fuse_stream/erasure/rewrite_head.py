@@ -9,6 +9,8 @@ Rules:
 - The sides are lists of rows of their own, and are erased from by the same commit.
 - Bounds are values: the totals of the snapshot are computed from all segments, not from the head's,
   whose bounds may come from rows that no block has any more.
+- Parts of indexes hold values, too: the commit drops each part that covers a block which the head
+  does not have after it. A list of indexes that cannot be read is dropped as a whole.
 - Two epochs after the first block was put, vacuum may have deleted it: then all is written again.
 """
 
@@ -26,6 +28,8 @@ from fuse_stream.commit.stage import Rewritten
 from fuse_stream.dml.find import Progress, RowFinder
 from fuse_stream.erasure.search import views_of
 from fuse_stream.erasure.sought import ROWS, Sought
+from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.one_line import one_line
 from fuse_stream.format.positions import Positions
 from fuse_stream.format.private import describing_less, private_leaves
@@ -41,6 +45,7 @@ from fuse_stream.format.records import (
     Summary,
 )
 from fuse_stream.format.stats import merge_summaries
+from fuse_stream.objects.indexes import load_index_list, store_index_list
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.optimize.compact import run_locally
@@ -186,7 +191,9 @@ class _HeadErasure:
             for name, view in self._views.items()
             if (done := self._lists[name].stage(view)) is not None
         }
-        if not changed:
+        found = [match for name in self._views for match in self._lists[name].found]
+        indexes = self._kept_indexes(head, {match.block.id for match in found})
+        if not changed and indexes == head.index_list:
             raise NothingToDoError
         content = Content.of(
             head,
@@ -197,8 +204,30 @@ class _HeadErasure:
         )
         if own := changed.get(ROWS):
             content = replace(content, added=own.added, **own.fields)
-        found = [match for name in self._views for match in self._lists[name].found]
-        return Staged(schema=head.schema, content=content, message=self._message or _said(found))
+        return Staged(
+            schema=head.schema,
+            content=content,
+            index_list=indexes,
+            message=self._message or _said(found),
+        )
+
+    def _kept_indexes(self, head: Snapshot, leaving: set[str]) -> IndexListRef | None:
+        """Put the list of indexes without the parts that cover blocks which the head lacks.
+
+        `leaving` are the ids of blocks that are rewritten. Returns the head's reference if all
+        parts stay.
+        """
+        if head.index_list is None:
+            return None
+        try:
+            indexes = load_index_list(self._metadata, head.index_list)
+        except CorruptObjectError:
+            return None
+        held = {block.id for block in iter_blocks(self._metadata, head)} - leaving
+        parts = tuple(part for part in indexes.parts if held.issuperset(part.blocks))
+        if parts == indexes.parts:
+            return head.index_list
+        return store_index_list(self._metadata, replace(indexes, parts=parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

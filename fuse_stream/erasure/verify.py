@@ -18,6 +18,8 @@ from fuse_stream.erasure.inspect import (
     BRANCH,
     CLAIM,
     DELETION_FILE,
+    INDEX_LIST,
+    INDEX_PART,
     LEASE,
     OFFSETS,
     PIN,
@@ -33,12 +35,14 @@ from fuse_stream.erasure.inspect import (
 from fuse_stream.erasure.sought import Sought
 from fuse_stream.errors import NotFoundError, StorageError
 from fuse_stream.format.layout import (
+    AGGREGATES_PREFIX,
     BLOCKS_PREFIX,
     BRANCHES_PREFIX,
     CLONES_PREFIX,
     DELETIONS_PREFIX,
     FLOOR_PREFIX,
     HINT_PREFIX,
+    INDEX_LISTS_PREFIX,
     LEASES_PREFIX,
     OFFSETS_PREFIX,
     PROBE_PREFIX,
@@ -59,6 +63,8 @@ _KINDS = {
     SEGMENTS_PREFIX: SEGMENT,
     BLOCKS_PREFIX: BLOCK,
     DELETIONS_PREFIX: DELETION_FILE,
+    INDEX_LISTS_PREFIX: INDEX_LIST,
+    AGGREGATES_PREFIX: INDEX_PART,
     OFFSETS_PREFIX: OFFSETS,
     BRANCHES_PREFIX: BRANCH,
     TAGS_PREFIX: TAG,
@@ -70,6 +76,8 @@ _KINDS = {
     PROBE_PREFIX: PLAIN,
     TABLE_KEY: TABLE_FILE,
 }
+
+_LARGE = frozenset({BLOCK, INDEX_PART})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +164,7 @@ def _list_all(store: Store) -> Iterator[tuple[str, ObjectInfo]]:
 def _read(store: Store, inspector: Inspector, kind: str, info: ObjectInfo) -> Inspected | None:
     """Return what one object holds; None if it was deleted since it was listed."""
     try:
-        data = get_large(store, info.key, info.size) if kind == BLOCK else store.get(info.key)
+        data = get_large(store, info.key, info.size) if kind in _LARGE else store.get(info.key)
     except NotFoundError:
         return None
     except StorageError as error:

@@ -1,9 +1,11 @@
-"""Mark what is reachable from the kept snapshots: segments, blocks, deletion files, offsets.
+"""Mark what kept snapshots reach: segments, blocks, deletion files, offsets and indexes.
 
 Rules:
 - An object that cannot be read stops a vacuum: it may name anything.
 - Each snapshot and segment is read once, and only the ids in it are kept in memory. A deletion file
   is not read: it names only blocks of the snapshot's segments.
+- A list of indexes that cannot be read stops nothing: nobody can find the parts that it alone
+  names, and no row is in them.
 - If a snapshot and the one after it are both kept, the later one must hold the hash of the first.
 """
 
@@ -11,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.expiry.keepers import KeptVersions
 from fuse_stream.format.codec import sha256_hex
+from fuse_stream.format.index_codec import decode_index_list
 from fuse_stream.format.layout import (
     SLOTS_PREFIX,
     deletions_key,
+    index_list_key,
     segment_key,
     slot_key,
     slot_of,
@@ -76,6 +81,8 @@ class Marked:
     blocks: set[bytes] = field(default_factory=set)
     deletion_files: set[bytes] = field(default_factory=set)
     offsets: set[bytes] = field(default_factory=set)
+    index_lists: set[bytes] = field(default_factory=set)
+    index_parts: set[bytes] = field(default_factory=set)
 
 
 def list_slots(store: Store) -> Slots:
@@ -179,6 +186,8 @@ def mark(
     needs: dict[bytes, tuple[str, int, bool]] = {}
     """Hash, block count and whether it must exist, for each segment id."""
     hashes: dict[SlotName, str] = {}
+    lists: dict[str, str] = {}
+    """Hash of each list of indexes, by id."""
     places = sorted(marked.places, key=lambda place: place[1], reverse=True)
     found = each(
         lambda place: _read(read_slot, store, place, must_exist=place in whole),
@@ -200,6 +209,11 @@ def mark(
             needs[key] = sha256, block_count, must_exist
         marked.deletion_files.update(bytes.fromhex(name) for name, _ in names.deletion_files)
         marked.offsets.update(map(bytes.fromhex, names.offsets))
+        if names.index_list is not None:
+            lists.update((names.index_list,))
+    marked.index_lists.update(map(bytes.fromhex, lists))
+    for part_ids in each(partial(_read_parts, store), lists.items(), store, at_once=THREADS):
+        marked.index_parts.update(part_ids)
     marked.segments.update(needs)
     read = each(
         lambda need: (
@@ -233,6 +247,16 @@ def _read_segment(store: Store, segment_id: str, sha256: str, block_count: int) 
         raise MissingError(key) from error
     except CorruptObjectError as error:
         raise _damaged(key) from error
+
+
+def _read_parts(store: Store, named: tuple[str, str]) -> list[bytes]:
+    """Return the ids of the parts in a list of indexes that are objects of the table."""
+    list_id, sha256 = named
+    try:
+        parts = decode_index_list(store.get(index_list_key(list_id)), sha256).parts
+    except (NotFoundError, CorruptObjectError):
+        return []
+    return [bytes.fromhex(part.id) for part in parts if part.origin is None]
 
 
 def _check_deletion_file(store: Store, file_id: str, sha256: str) -> None:

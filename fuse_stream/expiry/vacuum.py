@@ -47,11 +47,13 @@ from fuse_stream.expiry.mark import (
     mark,
 )
 from fuse_stream.format.layout import (
+    AGGREGATES_PREFIX,
     BLOCKS_PREFIX,
     CHUNK_VERSIONS,
     DELETIONS_PREFIX,
     FLOOR_PREFIX,
     HINT_PREFIX,
+    INDEX_LISTS_PREFIX,
     MAIN,
     OFFSETS_PREFIX,
     PROBE_PREFIX,
@@ -80,6 +82,7 @@ from fuse_stream.storage.base import find_object
 
 SNAPSHOTS, SEGMENTS, BLOCKS = "snapshots", "segments", "blocks"
 DELETIONS, OFFSETS = "deletion files", "source offsets"
+INDEX_LISTS, INDEX_PARTS = "lists of indexes", "parts of indexes"
 PROBES, HINTS, CLAIMS, LEASES = "probes", "hints", "service claims", "leases"
 LEFTOVERS = "unfinished writes"
 
@@ -348,6 +351,8 @@ def _add_objects(
         (BLOCKS, BLOCKS_PREFIX, kept.marked.blocks),
         (DELETIONS, DELETIONS_PREFIX, kept.marked.deletion_files),
         (OFFSETS, OFFSETS_PREFIX, kept.marked.offsets),
+        (INDEX_LISTS, INDEX_LISTS_PREFIX, kept.marked.index_lists),
+        (INDEX_PARTS, AGGREGATES_PREFIX, kept.marked.index_parts),
         (PROBES, PROBE_PREFIX, set[bytes]()),
     )
     for kind, prefix, marked in kinds:

@@ -29,7 +29,8 @@ from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, change_type_of
 from fuse_stream.format.layout import block_key
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import KEEPS_ROWS, TAKES_CONTENT, Block, Operation, Snapshot
+from fuse_stream.format.operations import KEEPS_ROWS
+from fuse_stream.format.records import TAKES_CONTENT, Block, Operation, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.history import History

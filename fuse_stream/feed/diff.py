@@ -28,16 +28,9 @@ from dataclasses import dataclass, field
 
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.one_line import one_line
+from fuse_stream.format.operations import CHANGES_ROWS, KEEPS_ROWS
 from fuse_stream.format.positions import BlockRows, Positions
-from fuse_stream.format.records import (
-    CHANGES_ROWS,
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Block,
-    Operation,
-    Snapshot,
-    rows_of,
-)
+from fuse_stream.format.records import TAKES_CONTENT, Block, Operation, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.refs import find_branch
 from fuse_stream.objects.slots import Metadata

@@ -50,6 +50,9 @@ def check_snapshot(snapshot: Snapshot) -> None:
     _check_deletion_files(snapshot.deletion_files, snapshot)
     _check_sides(snapshot)
     _check_events(snapshot)
+    if snapshot.index_list is not None:
+        id_checked(snapshot.index_list.id)
+        sha256_checked(snapshot.index_list.sha256)
 
 
 def check_cluster_key(cluster_key: tuple[int, ...], schema: Schema) -> None:

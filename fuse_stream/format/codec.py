@@ -28,6 +28,7 @@ from fuse_stream.format.features import (
     DELETION_FILES,
     ERASURE,
     FINGERPRINTS,
+    INDEXES,
     KEY,
     LINE,
     OWN_HASH,
@@ -75,6 +76,7 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
         DELETION_FILES,
         ERASURE,
         FINGERPRINTS,
+        INDEXES,
         KEY,
         LINE,
         OWN_HASH,
@@ -243,16 +245,28 @@ def unpacked_segment(stored: bytes, sha256: str) -> bytes:
     Raises:
         CorruptObjectError: the bytes do not have this hash.
     """
+    return unpacked(stored, sha256, "a segment", MAX_SEGMENT_BYTES)
+
+
+def unpacked(stored: bytes, sha256: str, what: str, most_bytes: int) -> bytes:
+    """Return the JSON of an object that is stored in zstd; errors name it as `what`.
+
+    The result has at most `most_bytes`, and `MAX_UNPACKED_RATIO`.
+
+    Raises:
+        CorruptObjectError: the bytes do not have this hash.
+    """
     if sha256_hex(stored) != sha256:
-        raise CorruptObjectError("a segment differs from the hash in its snapshot", sha256=sha256)
+        raise CorruptObjectError(f"{what} differs from the hash in its snapshot", sha256=sha256)
+    most = min(most_bytes, _most_unpacked(stored))
     try:
         with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
-            data = _read_bounded(stream, (most := _most_unpacked(stored)) + 1)
+            data = _read_bounded(stream, most + 1)
     except (OSError, pa.ArrowException) as error:
-        raise CorruptObjectError("a segment is not zstd", sha256=sha256) from error
+        raise CorruptObjectError(f"{what} is not zstd", sha256=sha256) from error
     if len(data) > most:
         raise CorruptObjectError(
-            "a segment is larger than any that a writer makes", sha256=sha256, most_bytes=most
+            f"{what} is larger than any that a writer makes", sha256=sha256, most_bytes=most
         )
     return data
 

@@ -25,6 +25,9 @@ ERASURE = "erasure"
 FINGERPRINTS = "fingerprints"
 """Of a snapshot in whose ledger an entry has a fingerprint."""
 
+INDEXES = "indexes"
+"""Of a snapshot that has a list of indexes, or whose commit changed it."""
+
 KEY = "key"
 """Of a snapshot whose rows have a key."""
 
@@ -65,6 +68,7 @@ def used_features(snapshot: Snapshot) -> frozenset[str]:
         DELETION_FILES: bool(snapshot.deletion_files) or any(side.deletion_files for side in sides),
         ERASURE: snapshot.operation is Operation.ERASE,
         FINGERPRINTS: any(entry.fingerprint is not None for entry in ledger),
+        INDEXES: snapshot.index_list is not None or snapshot.operation is Operation.INDEX,
         KEY: bool(snapshot.key),
         LINE: snapshot.line is not None,
         SEQUENCE: snapshot.sequence is not None,

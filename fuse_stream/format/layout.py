@@ -25,6 +25,8 @@ CHUNK_VERSIONS = 1000
 BLOCKS_PREFIX = "_b/"
 SEGMENTS_PREFIX = "_sg/"
 DELETIONS_PREFIX = "_dv/"
+INDEX_LISTS_PREFIX = "_ix/"
+AGGREGATES_PREFIX = "_i_a/"
 OFFSETS_PREFIX = "_of/"
 SLOTS_PREFIX = "_ss/"
 FLOOR_PREFIX = "_floor/"
@@ -46,6 +48,8 @@ PREFIXES = (
     BLOCKS_PREFIX,
     SEGMENTS_PREFIX,
     DELETIONS_PREFIX,
+    INDEX_LISTS_PREFIX,
+    AGGREGATES_PREFIX,
     OFFSETS_PREFIX,
     HINT_PREFIX,
     PROBE_PREFIX,
@@ -70,6 +74,8 @@ _ENDS = {
     SEGMENTS_PREFIX: "_v1.json.zst",
     BLOCKS_PREFIX: "_v1.parquet",
     DELETIONS_PREFIX: "_v1.puffin",
+    INDEX_LISTS_PREFIX: "_v1.json.zst",
+    AGGREGATES_PREFIX: "_v1.parquet",
     OFFSETS_PREFIX: ".txt",
     PROBE_PREFIX: "",
 }
@@ -106,7 +112,20 @@ def block_key(block_id: str, origin: str | None = None) -> str:
 
     No object has such a key: the block is an object of the table with the id `origin`.
     """
-    key = f"{BLOCKS_PREFIX}{id_checked(block_id)}{_ENDS[BLOCKS_PREFIX]}"
+    return _key_in(origin, f"{BLOCKS_PREFIX}{id_checked(block_id)}{_ENDS[BLOCKS_PREFIX]}")
+
+
+def index_list_key(list_id: str) -> str:
+    """Return the key of a list of indexes."""
+    return f"{INDEX_LISTS_PREFIX}{id_checked(list_id)}{_ENDS[INDEX_LISTS_PREFIX]}"
+
+
+def aggregates_key(part_id: str, origin: str | None = None) -> str:
+    """Return the key of a part of an aggregate; with `origin`, as `block_key`."""
+    return _key_in(origin, f"{AGGREGATES_PREFIX}{id_checked(part_id)}{_ENDS[AGGREGATES_PREFIX]}")
+
+
+def _key_in(origin: str | None, key: str) -> str:
     return key if origin is None else f"{_ORIGINS_PREFIX}{id_checked(origin)}/{key}"
 
 

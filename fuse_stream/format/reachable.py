@@ -46,6 +46,8 @@ class SnapshotNames:
     """Id, sha256 and count of blocks; those of sides, too."""
     deletion_files: tuple[tuple[str, str], ...]
     """Id and sha256; those of sides, too."""
+    index_list: tuple[str, str] | None
+    """Id and sha256."""
     offsets: tuple[str, ...]
     """Ids of the source offsets that are objects of their own."""
 
@@ -64,7 +66,7 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
             raise _newer()
         if OWN_HASH in features:
             take_own_hash(fields, size=len(data))
-        parent = fields.get("parent")
+        parent, indexes = fields.get("parent"), fields.get("index_list")
         lists = [fields, *fields.get("sides", {}).values()]
         return SnapshotNames(
             branch_id=branch_checked(fields["branch_id"]),
@@ -84,6 +86,7 @@ def read_snapshot_names(data: bytes) -> SnapshotNames:
                 for held in lists
                 for ref in held.get("deletion_files", ())
             ),
+            index_list=indexes and (id_checked(indexes["id"]), sha256_checked(indexes["sha256"])),
             offsets=tuple(_offset_ids(fields["ledger"]["entries"])),
         )
     except FuseError:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from fuse_stream.errors import NotFoundError
 from fuse_stream.format.bloom_filter import BloomFilter
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.line import LineStart
 from fuse_stream.format.one_line import line_of, one_line
 from fuse_stream.format.positions import Positions, others
@@ -51,36 +52,15 @@ class Operation(StrEnum):
     RECLUSTER = "recluster"
     """Replaced blocks by others with the same rows in another order."""
     EXPIRE = "expire"
+    INDEX = "index"
+    """Changed the indexes, but no row."""
     REWIND = "rewind"
     REVERT = "revert"
     PUBLISH = "publish"
 
 
-KEEPS_ROWS = frozenset(
-    {Operation.CREATE, Operation.ALTER, Operation.COMPACT, Operation.RECLUSTER, Operation.EXPIRE}
-)
-"""Operations that change no row: the change feed leaves them out."""
-
-CHANGES_ROWS = frozenset(
-    {
-        Operation.DELETE,
-        Operation.UPDATE,
-        Operation.UPSERT,
-        Operation.MERGE,
-        Operation.REPLICATE,
-        Operation.RETRY,
-    }
-)
-"""Operations that hide rows, and may bring others."""
-
-BRINGS_ROWS = CHANGES_ROWS | {Operation.APPEND, Operation.OVERWRITE}
-"""Operations whose new blocks, if there are any, are those of the segments in `added`."""
-
 TAKES_CONTENT = frozenset({Operation.REWIND, Operation.PUBLISH})
 """Operations that take the content of another snapshot."""
-
-DROPS_ENTRIES = frozenset({Operation.EXPIRE, Operation.ALTER})
-"""An entry that leaves the ledger by one of these leaves its rows behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,6 +384,8 @@ class Snapshot:
     """Ids of the deletion files that this commit added, if it did nothing else to hidden rows."""
     sides: Mapping[str, Side] = field(default_factory=dict, metadata=IF_ANY)
     """By `SideName`."""
+    index_list: IndexListRef | None = None
+    """None if the branch has no index. Every commit but `index` carries it on."""
     target: Parent | None = None
     """The snapshot whose content a rewind or publish took, or whose commit a revert undid."""
     floor: int = 0

@@ -134,6 +134,17 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedPast:
+    """A head for which the indexes are up to date; another one like it hardly needs more."""
+
+    index_list: str
+    """The id of the list of indexes."""
+    perfect_blocks: int
+    first_segment: str | None = None
+    """The id of the oldest segment, which an overwrite replaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """The results of earlier optimizer runs on a branch, for the next run.
 
@@ -151,6 +162,8 @@ class Past:
     """The time of the last expire, by the clock of the optimizer that ran it; None for never."""
     vacuumed_us: int | None = None
     """The same for the last vacuum."""
+    indexed: IndexedPast | None = None
+    """What there was when a refresh of the indexes last found nothing more to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from fuse_stream.format.codec import MAX_REF_BYTES, MAX_SEGMENT_BYTES, MAX_SNAPSHOT_BYTES
 from fuse_stream.format.deletions import MAX_DELETION_FILE_BYTES
+from fuse_stream.format.index_codec import MAX_INDEX_LIST_BYTES
+from fuse_stream.format.indexes import MAX_PART_BYTES
 from fuse_stream.format.layout import (
+    AGGREGATES_PREFIX,
     BRANCHES_PREFIX,
     CLONES_PREFIX,
     DELETIONS_PREFIX,
     FLOOR_PREFIX,
     HINT_PREFIX,
+    INDEX_LISTS_PREFIX,
     LEASES_PREFIX,
     OFFSETS_PREFIX,
     SEGMENTS_PREFIX,
@@ -27,6 +31,8 @@ _LIMITS = {
     SLOTS_PREFIX: MAX_SNAPSHOT_BYTES,
     SEGMENTS_PREFIX: MAX_SEGMENT_BYTES,
     DELETIONS_PREFIX: MAX_DELETION_FILE_BYTES,
+    INDEX_LISTS_PREFIX: MAX_INDEX_LIST_BYTES,
+    AGGREGATES_PREFIX: MAX_PART_BYTES,
     OFFSETS_PREFIX: MAX_OFFSETS_BYTES,
     BRANCHES_PREFIX: MAX_REF_BYTES,
     TAGS_PREFIX: MAX_REF_BYTES,

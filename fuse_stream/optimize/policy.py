@@ -4,6 +4,7 @@ Rules:
 - A decision reads only the head, so a check costs no more than finding the head.
 - A step that found nothing to do is not run again before more blocks have gathered: blocks that
   cannot be packed (each alone between perfect ones) do not keep an optimizer busy.
+- Indexes are refreshed after other steps, where there are other large blocks than before.
 - Hidden rows make a compaction due where it certainly finds a block to remove them from.
 - Versions expire only if the table has the property `fuse.retain`.
 - After a failure the step waits, twice as long after each failure in a row. All steps wait in quiet
@@ -33,7 +34,7 @@ from fuse_stream.format.properties import (
     percent_property,
 )
 from fuse_stream.format.records import Snapshot, Summary
-from fuse_stream.format.refs import Past
+from fuse_stream.format.refs import IndexedPast, Past
 from fuse_stream.format.sides import row_lists
 
 FIRST_RETRY_US = 10_000_000
@@ -45,6 +46,9 @@ EXPIRES_PER_RETAIN = 10
 VACUUMS_PER_AGE = 2
 """Vacuums in the time of `fuse.vacuum.age`: each deletes what was garbage at the one before."""
 
+INDEX_EVERY_US = 15 * 60_000_000
+"""How often a writer starts an optimizer for indexes alone, which may find nothing to do."""
+
 
 class Step(StrEnum):
     """A kind of work that an optimizer does for a branch."""
@@ -53,6 +57,7 @@ class Step(StrEnum):
     VACUUM = "vacuum"
     COMPACT = "compact"
     RECLUSTER = "recluster"
+    INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,7 @@ def decide(head: Snapshot, past: Past, failures: Mapping[Step, Failures], now_us
         Step.VACUUM: _due_us(past.vacuumed_us, policy.vacuum_every_us, now_us),
         Step.COMPACT: now_us if has_gathered else _first_fold_us(head, policy, now_us),
         Step.RECLUSTER: now_us if _has_grown(head, past, policy.target) else None,
+        Step.INDEX: None if indexed_past(head) == past.indexed else now_us,
     }
     starts_us = {
         step: max(due_us, failures.get(step, NO_FAILURES).retry_at_us(now_us))
@@ -157,6 +163,8 @@ def should_start_optimizer(head: Snapshot, asked_us: int | None, now_us: int) ->
     timed = (policy.expire_every_us, policy.vacuum_every_us)
     dues = [_due_us(asked_us, every_us, now_us) for every_us in timed]
     dues.append(_first_fold_us(head, policy, now_us))
+    if head.index_list is not None:
+        dues.append(_due_us(asked_us, INDEX_EVERY_US, now_us))
     return (
         _all_imperfect(head) >= policy.blocks
         or _has_grown(head, Past(), policy.target)
@@ -179,15 +187,30 @@ def past_after(past: Past, step: Step, head: Snapshot, now_us: int, *, again: bo
             return dataclasses.replace(past, vacuumed_us=now_us)
         case Step.COMPACT:
             left = 0 if again else _all_imperfect(head)
-            return dataclasses.replace(past, settled_blocks=left)
-        case Step.RECLUSTER if not again:
+            return dataclasses.replace(past, settled_blocks=left, indexed=None)
+        case Step.INDEX:
+            return dataclasses.replace(past, indexed=None if again else indexed_past(head))
+        case Step.RECLUSTER if again:
+            return dataclasses.replace(past, indexed=None)
+        case Step.RECLUSTER:
             return dataclasses.replace(
                 past,
+                indexed=None,
                 clustered_rows=summary.row_count,
                 clustered_bytes=summary.uncompressed_byte_size,
                 clustered_key=head.cluster_key,
             )
-    return past
+
+
+def indexed_past(head: Snapshot) -> IndexedPast | None:
+    """Return what decides if the indexes of a head have to be refreshed; None if it has none."""
+    if head.index_list is None:
+        return None
+    return IndexedPast(
+        index_list=head.index_list.id,
+        perfect_blocks=head.summary.perfect_block_count,
+        first_segment=next((ref.id for ref in head.segments), None),
+    )
 
 
 def imperfect(summary: Summary) -> int:

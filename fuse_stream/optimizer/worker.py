@@ -93,9 +93,20 @@ def _vacuum(table: Table) -> StepResult:
     return StepResult(changed=bool(report.object_count), facts=facts)
 
 
+INDEXED_BLOCKS = 200
+"""The most blocks that one run reads for indexes."""
+
+
+def _index(table: Table) -> StepResult:
+    result = table.refresh_indexes(INDEXED_BLOCKS)
+    facts = {"block_count": result.block_count, "skipped_count": result.skipped_count}
+    return StepResult(changed=result.snapshot is not None, again=result.left_count > 0, facts=facts)
+
+
 STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
     Step.COMPACT: _compact,
     Step.RECLUSTER: _recluster,
+    Step.INDEX: _index,
     Step.EXPIRE: _expire,
     Step.VACUUM: _vacuum,
 }

@@ -230,6 +230,27 @@ def count_matches(store: Store, block: Block, selection: Selection) -> int:
     return pc.sum(filter_mask(selection.predicate, rows)).as_py() or 0
 
 
+def count_snapshot(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> int:
+    """Return the number of wanted rows of a snapshot.
+
+    Reads only blocks of which the statistics leave it open whether all or no rows are wanted.
+
+    Raises:
+        SnapshotExpiredError: the snapshot expires while its rows are read.
+    """
+    store = metadata.store
+
+    def count(block: Block) -> int:
+        if stats_must_match(selection, block.col_stats, block.row_count):
+            return block.live_rows
+        return count_matches(store, block, selection)
+
+    with expiry_reported(metadata, (snapshot.branch_id, snapshot.version)):
+        at_once = READERS if store.is_remote else 1
+        blocks = prune(metadata, snapshot, selection)
+        return sum(each(count, blocks, store, at_once=at_once, ahead=1))
+
+
 def read_block(store: Store, block: Block, selection: Selection) -> pa.Table:
     """Return the wanted columns of the wanted rows that a block shows."""
     return _wanted(load_block(store, block, selection.read), selection)

@@ -16,7 +16,8 @@ from fuse_stream.commit.ledger import heirs_of
 from fuse_stream.commit.missing_batches import came_with_clone, iter_elsewhere
 from fuse_stream.errors import InvalidInputError, SnapshotExpiredError, StreamIdentityError
 from fuse_stream.format.forked import UNKNOWN, UNKNOWN_KIND
-from fuse_stream.format.records import DROPS_ENTRIES, Ledger, LedgerKey, Operation, Snapshot
+from fuse_stream.format.operations import DROPS_ENTRIES
+from fuse_stream.format.records import Ledger, LedgerKey, Operation, Snapshot
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.objects.origins import get_origin
 from fuse_stream.objects.refs import iter_tags, load_pin

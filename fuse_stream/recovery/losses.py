@@ -16,15 +16,8 @@ from fuse_stream.commit.ledger import EVERY, heirs_of
 from fuse_stream.errors import CorruptObjectError, NotFoundError, SnapshotExpiredError
 from fuse_stream.feed.diff import diff_net, diff_snapshots
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import (
-    BRINGS_ROWS,
-    DROPS_ENTRIES,
-    TAKES_CONTENT,
-    Ledger,
-    LedgerEntry,
-    LedgerKey,
-    Snapshot,
-)
+from fuse_stream.format.operations import BRINGS_ROWS, DROPS_ENTRIES
+from fuse_stream.format.records import TAKES_CONTENT, Ledger, LedgerEntry, LedgerKey, Snapshot
 from fuse_stream.objects.leases import iter_leases
 from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks

@@ -29,17 +29,9 @@ from fuse_stream.errors import (
 from fuse_stream.feed.diff import BlockDiff, diff_plain_commit, diff_snapshots
 from fuse_stream.format.evolve import restored
 from fuse_stream.format.names import Version
+from fuse_stream.format.operations import BRINGS_ROWS, CHANGES_ROWS, KEEPS_ROWS
 from fuse_stream.format.positions import BlockRows, common, minus, union
-from fuse_stream.format.records import (
-    BRINGS_ROWS,
-    CHANGES_ROWS,
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Operation,
-    Side,
-    Snapshot,
-    rows_of,
-)
+from fuse_stream.format.records import TAKES_CONTENT, Operation, Side, Snapshot, rows_of
 from fuse_stream.format.schema import Schema
 from fuse_stream.format.sides import side_or_empty
 from fuse_stream.format.stats import merge_summaries

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,9 +35,12 @@ from fuse_stream.commit.stage import stage_segment
 from fuse_stream.errors import (
     AlreadyExistsError,
     ConflictError,
+    CorruptObjectError,
     NotFoundError,
     SnapshotExpiredError,
 )
+from fuse_stream.format.index_codec import without_part_origins
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.layout import CLONED_VERSION, MAIN
 from fuse_stream.format.names import Version, parse_version
 from fuse_stream.format.one_line import one_line
@@ -50,6 +54,7 @@ from fuse_stream.format.records import (
 )
 from fuse_stream.format.refs import CloneRef
 from fuse_stream.format.sides import side_views
+from fuse_stream.objects.indexes import load_index_list, store_index_list
 from fuse_stream.objects.refs import MAIN_BRANCH, load_pin
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.source_offsets import load_offsets, store_offsets
@@ -57,6 +62,8 @@ from fuse_stream.reading.history import History, load_tagged
 from fuse_stream.refs.create import get_stored
 from fuse_stream.refs.pins import Pins, further_origins, naming_pins
 from fuse_stream.storage.base import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +197,10 @@ def _finish(
     stored = load_tagged(metadata, pin)
 
     def stage(_head: Stored, _before: Staged | None) -> Staged:
-        return stage_content(metadata, place, stored.snapshot, is_copied=False)
+        staged = stage_content(metadata, place, stored.snapshot, is_copied=False)
+        pinned = frozenset(table_id for table_id, _ in current.origins)
+        indexes = stage_indexes(metadata, place, stored.snapshot, pinned=pinned)
+        return dataclasses.replace(staged, index_list=indexes)
 
     if head.version < CLONED_VERSION:
         source = stored.snapshot
@@ -266,6 +276,28 @@ def _copied(metadata: Metadata, place: Metadata, ref: DeletionFileRef) -> Deleti
         level=ref.level,
         since_us=ref.since_us,
     )
+
+
+def stage_indexes(
+    metadata: Metadata, place: Metadata, source: Snapshot, *, pinned: frozenset[str] | None
+) -> IndexListRef | None:
+    """Put the list of indexes of `source` in the clone, and return the reference to it.
+
+    Its parts stay in the tables with the ids `pinned`, which keep them; others are left out. If
+    the parts are copied, `pinned` is None. A list that cannot be read is left out.
+    """
+    try:
+        indexes = load_index_list(metadata, source.index_list)
+    except CorruptObjectError as error:
+        _log.warning("the indexes were left out: %s", error)
+        return None
+    if pinned is None:
+        return store_index_list(place, without_part_origins(indexes))
+    parts = (
+        dataclasses.replace(part, origin=part.origin or source.table_id) for part in indexes.parts
+    )
+    kept = tuple(part for part in parts if part.origin in pinned)
+    return store_index_list(place, dataclasses.replace(indexes, parts=kept))
 
 
 def _ledger(metadata: Metadata, place: Metadata, ledger: Ledger) -> Ledger:

@@ -37,6 +37,7 @@ from fuse_stream.format.records import Operation, Snapshot, TableFile
 from fuse_stream.format.refs import BranchRef
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.entry import entering
+from fuse_stream.objects.indexes import check_private_indexes
 from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
@@ -44,11 +45,12 @@ from fuse_stream.storage.secrets import StorageOptions
 from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
+from fuse_stream.table.indexes import BranchIndexes
 from fuse_stream.table.location import TableLocation
 from fuse_stream.table.optimize import BranchOptimization
 
 
-class Table(BranchHistory, BranchChanges, BranchOptimization):
+class Table(BranchHistory, BranchChanges, BranchOptimization, BranchIndexes):
     """One branch of a table.
 
     Each call reads the newest snapshot. A handle can be kept open: it notices that its table was
@@ -244,6 +246,7 @@ class Table(BranchHistory, BranchChanges, BranchOptimization):
         def check(head: Snapshot) -> None:
             if PRIVATE in checked:
                 check_private(head.schema, checked, head.cluster_key)
+                check_private_indexes(self.metadata, head, checked)
             if BLOOM in checked:
                 check_filtered(head.schema, checked)
 

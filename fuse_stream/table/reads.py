@@ -25,7 +25,7 @@ from fuse_stream.objects.refs import iter_branches, iter_tags
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.on_demand import OnDemand
 from fuse_stream.reading.history import History
-from fuse_stream.reading.scan import select
+from fuse_stream.reading.scan import count_snapshot, select, select_matches
 from fuse_stream.table.scan import Scan
 
 if TYPE_CHECKING:
@@ -98,6 +98,34 @@ class BranchReader:
             side=side,
         )
         return scan.read_all()
+
+    def count(
+        self,
+        where: str | None = None,
+        *,
+        version: Version | None = None,
+        timestamp: Timestamp | None = None,
+        time_zone: str = "UTC",
+    ) -> int:
+        """Return the number of rows of a snapshot that match a predicate; of all without one.
+
+        Blocks whose statistics decide are not read.
+
+        Args:
+            where: a SQL predicate with Spark's semantics.
+            version: as for `scan`; the newest if not given.
+            timestamp: the last snapshot at or before this time.
+            time_zone: the zone of the predicate's times without a zone.
+
+        Raises:
+            InvalidInputError: an unknown column or a broken predicate.
+            NotFoundError, SnapshotExpiredError: as `scan`.
+        """
+        snapshot = self.snapshot(version, timestamp=timestamp)
+        if where is None:
+            return snapshot.summary.row_count
+        selection = select_matches(snapshot.schema, where, time_zone=time_zone)
+        return count_snapshot(self.metadata, snapshot, selection)
 
     def changes(
         self,

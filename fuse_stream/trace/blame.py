@@ -20,15 +20,8 @@ from fuse_stream.commit.ledger import Batch
 from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.feed.diff import diff_snapshots
 from fuse_stream.format.one_line import one_line
-from fuse_stream.format.records import (
-    BRINGS_ROWS,
-    KEEPS_ROWS,
-    TAKES_CONTENT,
-    Block,
-    Operation,
-    Parent,
-    Snapshot,
-)
+from fuse_stream.format.operations import BRINGS_ROWS, KEEPS_ROWS
+from fuse_stream.format.records import TAKES_CONTENT, Block, Operation, Parent, Snapshot
 from fuse_stream.reading.history import History
 from fuse_stream.reading.scan import MatchCounts, prune, segment_may_match, select_matches
 

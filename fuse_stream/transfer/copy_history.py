@@ -5,8 +5,8 @@ The copy has the table's id and the same bytes, so streams that follow the table
 Rules:
 - Heads and refs are read before the slots, and the slots before what they name. So everything that
   the copy names was there when its heads were read, beside any commits.
-- Segments, blocks, deletion files and source offsets come first, then slots, markers and refs, then
-  the table file. Without that the folder is no table.
+- Segments, blocks, deletion files, source offsets and indexes come first, then slots, markers and
+  refs, then the table file. Without that the folder is no table.
 - A copy that is finished is brought up to date by the same call: what is new is copied before the
   slots that name it, and these in their order. So it is a table at each moment.
 - If vacuum deletes an object meanwhile, the copy is planned anew, with the table's new floors.
@@ -29,6 +29,7 @@ from fuse_stream.errors import (
 from fuse_stream.expiry.keepers import KeptVersions
 from fuse_stream.expiry.mark import MissingError, SlotName, Slots, list_slots, places_of
 from fuse_stream.format.codec import encode_ref, sha256_hex
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.layout import (
     BRANCHES_PREFIX,
     CLONES_PREFIX,
@@ -38,6 +39,7 @@ from fuse_stream.format.layout import (
     branch_ref_key,
     clone_ref_key,
     floor_of,
+    index_list_key,
     segment_key,
     slot_key,
     tag_ref_key,
@@ -164,7 +166,7 @@ def _load_plan(metadata: Metadata) -> _Plan:
 
 def _copy(metadata: Metadata, plan: _Plan, copying: Copying, *, is_update: bool) -> None:
     store = copying.store
-    slots, parts, refs = _read_slots(plan, copying)
+    slots, parts, refs, lists = _read_slots(plan, copying)
     alone = StandAlone()
     wanted = list(refs.values())
     for number, (ref, data, segment) in enumerate(load_segments(store, wanted, segment_key), 1):
@@ -172,6 +174,8 @@ def _copy(metadata: Metadata, plan: _Plan, copying: Copying, *, is_update: bool)
         copying.put(segment_key(ref.id), alone.segment(ref, data, segment))
         copying.report("copying segments", number, len(wanted))
     copying.copy_parts(parts)
+    for index_ref, data, indexes in copying.copy_index_parts(lists.values()):
+        copying.put(index_list_key(index_ref.id), alone.index_list(index_ref, data, indexes))
     there = list_slots(copying.place)
     # The hash of the newest slot covers those before it, if this is a table and no clone's copy.
     is_covered = is_update and not metadata.is_clone()
@@ -195,10 +199,14 @@ class _Slot:
 
 def _read_slots(
     plan: _Plan, copying: Copying
-) -> tuple[dict[SlotName, _Slot], Parts, dict[str, SegmentRef]]:
-    """Read the snapshots that are copied whole; return the parts and segments that they name."""
+) -> tuple[dict[SlotName, _Slot], Parts, dict[str, SegmentRef], dict[str, IndexListRef]]:
+    """Read the snapshots that are copied whole.
+
+    Return the parts, segments and lists of indexes that they name.
+    """
     store, parts = copying.store, Parts()
     refs: dict[str, SegmentRef] = {}
+    lists: dict[str, IndexListRef] = {}
     slots: dict[SlotName, _Slot] = {}
     named: dict[SlotName, str] = {}
     # One reads ahead of the others: the hashes of parents are compared at the end.
@@ -214,6 +222,8 @@ def _read_slots(
         if snapshot.parent is not None:
             named[snapshot.parent.branch_id, snapshot.parent.version] = snapshot.parent.sha256
         parts.add_snapshot(snapshot)
+        if snapshot.index_list is not None:
+            lists[snapshot.index_list.id] = snapshot.index_list
         for view in row_lists(snapshot):
             refs |= {ref.id: ref for ref in view.segments}
         copying.report("reading snapshots", number, len(plan.whole))
@@ -227,7 +237,7 @@ def _read_slots(
                 key=slot_key(*at),
                 path=store.url,
             )
-    return slots, parts, refs
+    return slots, parts, refs, lists
 
 
 def _copy_slots(

@@ -12,6 +12,8 @@ Rules:
 
 from __future__ import annotations
 
+import dataclasses
+
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.create import put_version_0
 from fuse_stream.commit.plan import Intent, Staged, parent_of
@@ -27,7 +29,7 @@ from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.refs import MAIN_BRANCH
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.reading.history import History
-from fuse_stream.refs.clone import stage_content, table_file_of
+from fuse_stream.refs.clone import stage_content, stage_indexes, table_file_of
 from fuse_stream.storage.base import find_object
 from fuse_stream.transfer.claim import CopyClaim, find_claim, other_copy, put_claim
 from fuse_stream.transfer.parts import Copying, Parts, load_segments
@@ -116,6 +118,8 @@ def _copy_blocks(source: Snapshot, copying: Copying) -> None:
         parts.add_segment(segment)
         copying.report("reading segments", number, len(refs))
     copying.copy_parts(parts)
+    if source.index_list is not None:
+        copying.copy_index_parts([source.index_list])
 
 
 def _commit(
@@ -128,7 +132,9 @@ def _commit(
     message = f"copy of table {source.table_id}, version {source.version}{branch}"
 
     def stage(_head: Stored, _before: Staged | None) -> Staged:
-        return stage_content(metadata, place, source, is_copied=True)
+        staged = stage_content(metadata, place, source, is_copied=True)
+        indexes = stage_indexes(metadata, place, source, pinned=None)
+        return dataclasses.replace(staged, index_list=indexes)
 
     intent = Intent(operation=Operation.APPEND, message=message)
     return writer.commit(intent, stage, replan=False).stored.snapshot

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fuse_stream.errors import CorruptObjectError
+from fuse_stream.errors import CorruptObjectError, NotFoundError
 from fuse_stream.format.codec import decode_segment, decode_snapshot, sha256_hex
+from fuse_stream.format.index_codec import decode_index_list
+from fuse_stream.format.indexes import IndexList, IndexListRef
 from fuse_stream.format.layout import (
+    AGGREGATES_PREFIX,
     BLOCKS_PREFIX,
     DELETIONS_PREFIX,
+    INDEX_LISTS_PREFIX,
     OFFSETS_PREFIX,
     SEGMENTS_PREFIX,
+    aggregates_key,
     block_key,
     deletions_key,
     id_checked,
+    index_list_key,
     offsets_key,
     sha256_checked,
 )
@@ -23,6 +30,8 @@ from fuse_stream.format.sides import row_lists
 from fuse_stream.objects.size_limits import limit_of
 from fuse_stream.storage.base import Store, get_large
 from fuse_stream.storage.parallel import each
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the present task, how much of it is done, and how much there is."""
@@ -92,7 +101,14 @@ class Copying:
     @classmethod
     def begin(cls, store: Store, place: Store, report: Progress) -> Copying:
         """List what the place has of the objects that are written once."""
-        prefixes = (BLOCKS_PREFIX, SEGMENTS_PREFIX, DELETIONS_PREFIX, OFFSETS_PREFIX)
+        prefixes = (
+            BLOCKS_PREFIX,
+            SEGMENTS_PREFIX,
+            DELETIONS_PREFIX,
+            OFFSETS_PREFIX,
+            INDEX_LISTS_PREFIX,
+            AGGREGATES_PREFIX,
+        )
         sizes = {info.key: info.size for one in prefixes for info in place.list(one)}
         return cls(store=store, place=place, report=report, sizes=sizes)
 
@@ -121,6 +137,40 @@ class Copying:
         blocks = [part for part in parts.blocks.values() if not self._has(part)]
         is_remote = self.store.is_remote or self.place.is_remote
         self._copy("copying blocks", blocks, REMOTE_BLOCKS if is_remote else LOCAL_BLOCKS)
+
+    def copy_index_parts(
+        self, refs: Iterable[IndexListRef]
+    ) -> list[tuple[IndexListRef, bytes, IndexList]]:
+        """Copy the parts of these lists of indexes; return each list with its stored bytes.
+
+        A list or part that is missing or damaged is left out: what is missing is computed.
+        """
+        found = []
+        wanted: dict[str, Part] = {}
+        for ref in refs:
+            try:
+                data = self.store.get(index_list_key(ref.id))
+                indexes = decode_index_list(data, ref.sha256)
+            except (NotFoundError, CorruptObjectError) as error:
+                _log.warning("a list of indexes was not copied: %s", error)
+                continue
+            found.append((ref, data, indexes))
+            for part in indexes.parts:
+                key = aggregates_key(part.id)
+                wanted[key] = Part(
+                    source=aggregates_key(part.id, part.origin),
+                    key=key,
+                    sha256=part.sha256,
+                    size=part.byte_size,
+                )
+        for done, copied in enumerate(wanted.values(), 1):
+            if not self._has(copied):
+                try:
+                    self.put(copied.key, load_part(self.store, copied))
+                except (NotFoundError, CorruptObjectError) as error:
+                    _log.warning("a part of an index was not copied: %s", error)
+            self.report("copying indexes", done, len(wanted))
+        return found
 
     def _has(self, part: Part) -> bool:
         size = self.sizes.get(part.key)

@@ -570,6 +570,8 @@ def test_unreachable_objects_are_counted_and_are_not_damage(
         "blocks": (1, 5),
         "deletion files": (0, 0),
         "source offsets": (0, 0),
+        "lists of indexes": (0, 0),
+        "parts of indexes": (0, 0),
         "probes": (1, 1),
     }
 

@@ -10,7 +10,7 @@ import pytest
 from fuse_stream.check.findings import FindingKind
 from fuse_stream.check.fsck import check_table
 from fuse_stream.check.table_file import restore_table_file
-from fuse_stream.commit.plan import create_snapshot
+from fuse_stream.commit.version_0 import create_snapshot
 from fuse_stream.errors import (
     AlreadyExistsError,
     CorruptObjectError,

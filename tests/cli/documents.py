@@ -70,6 +70,7 @@ def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _coming_and_going(folder)
     yield from _going_back(folder)
     yield from _changing(folder / "changed")
+    yield from _indexes(folder / "indexed")
     yield from _events(folder / "events")
     yield from _checking(folder)
     yield from _maintaining(folder)
@@ -187,6 +188,14 @@ def _changing(path: Path) -> Iterator[tuple[str, Any]]:
     one = path.with_name("erased")
     Table.create(one, SCHEMA).append(rows(1, 2))
     yield "erase PATH WHERE --verify", run("erase", one, "name = 'n2'", "--verify")
+
+
+def _indexes(path: Path) -> Iterator[tuple[str, Any]]:
+    Table.create(path, SCHEMA, properties={"fuse.block.rows": "2"}).append(rows(1, 2, 3, 4))
+    sql = "SELECT count(*) AS n, max(delay) AS most FROM t"
+    yield "indexes PATH --create NAME SQL", run("indexes", path, "--create", "late", sql)
+    yield "indexes PATH --refresh", run("indexes", path, "--refresh")
+    yield "indexes PATH --drop NAME", run("indexes", path, "--drop", "late")
 
 
 def _events(path: Path) -> Iterator[tuple[str, Any]]:

@@ -152,6 +152,15 @@ CASES: dict[str, Cases] = {
     ],
     "fsck": lambda at: [[at.table], [at.table, "--deep"], [at.streamed]],
     "import": lambda at: [[at.table, at.new], [at.root / EVIL, at.new]],
+    "indexes": lambda at: [
+        [at.table, "--create", EVIL, "SELECT count(*) FROM t"],
+        [at.table, "--create", "one", f"SELECT count(*) AS `{EVIL}` FROM t"],
+        [at.table, "--create", "two", f"SELECT {EVIL}"],
+        [at.table, "--create", "two", f"SELECT count(`{EVIL}`) FROM t"],
+        [at.table, "--refresh"],
+        [at.table, "--drop", EVIL],
+        [at.table, "--drop", "one"],
+    ],
     "ledger": lambda at: [[at.table], [at.streamed]],
     "lineage": lambda at: [[at.table], [at.streamed]],
     "log": lambda at: [

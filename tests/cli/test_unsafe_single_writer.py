@@ -33,6 +33,7 @@ WRITING = [
     ("erase", "{t}", "k = 5"),
     ("expire", "{t}", "--keep-last", "1"),
     ("import", "{file}", "{new}"),
+    ("indexes", "{t}", "--create", "n", "SELECT count(*) FROM t"),
     ("optimize", "{t}"),
     ("publish", "{t}", "fix"),
     ("rebuild-checkpoint", "{t}", "{new}", "--survivors", "{old}"),

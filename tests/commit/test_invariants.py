@@ -11,6 +11,7 @@ import pytest
 
 from fuse_stream.commit.invariants import RULES, check, parent_hash_is_heads
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.records import (
     ColumnStats,
     DeletionFileRef,
@@ -176,6 +177,10 @@ BROKEN: list[tuple[str, Break]] = [
     ("rows_are_kept", lambda new: replace(new, operation=Operation.ALTER)),
     ("erasure_adds_no_row", lambda new: replace(new, operation=Operation.ERASE)),
     ("erasure_adds_no_row", erasing_and_adding_a_side),
+    (
+        "indexes_are_kept",
+        lambda new: replace(new, index_list=IndexListRef(id="a" * 32, sha256="b" * 64)),
+    ),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, floor=-1)),
     ("floor_and_epoch_do_not_fall", lambda new: replace(new, epoch=-1)),
     ("column_ids_are_kept", lambda new: replace(new, schema=replace(new.schema, last_column_id=0))),

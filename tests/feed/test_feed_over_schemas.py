@@ -15,7 +15,7 @@ from fuse_stream.feed.follow import Follower
 from fuse_stream.feed.views import Limits, Request
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.records import KEEPS_ROWS
+from fuse_stream.format.operations import KEEPS_ROWS
 from fuse_stream.format.schema import Column, flaw_of
 from fuse_stream.format.source_offset import Offset
 from fuse_stream.reading.history import History

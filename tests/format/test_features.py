@@ -21,6 +21,7 @@ from fuse_stream.format import codec, features, reachable
 from fuse_stream.format.arrow import columns_of_arrow
 from fuse_stream.format.codec import KNOWN_FEATURES, decode_snapshot, encode_snapshot
 from fuse_stream.format.evolve import first_schema
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.layout import slot_key, slot_of
 from fuse_stream.format.records import Operation, Snapshot
@@ -50,6 +51,9 @@ def examples() -> dict[str, Snapshot]:
         ),
         features.COUNTS: dataclasses.replace(snapshot, counts=counts),
         features.ERASURE: dataclasses.replace(snapshot, operation=Operation.ERASE),
+        features.INDEXES: dataclasses.replace(
+            snapshot, index_list=IndexListRef(id="7" * 32, sha256="8" * 64)
+        ),
         features.KEY: dataclasses.replace(snapshot, key=(5, 8)),
         features.OWN_HASH: dataclasses.replace(snapshot, required_features=(features.OWN_HASH,)),
         features.PRIVATE_COLUMNS: dataclasses.replace(
@@ -141,6 +145,7 @@ NEEDS: dict[str, Callable[[Table], object]] = {
     features.DELETION_FILES: lambda table: table.delete("k = 1"),
     features.ERASURE: lambda table: table.erase("k = 1"),
     features.FINGERPRINTS: lambda table: table.append(ROWS, app_id="a", batch_id=0),
+    features.INDEXES: lambda table: table.create_aggregate("n", "SELECT count(*) FROM t"),
     features.KEY: lambda table: table.set_key(["k"]),
     features.LINE: lambda table: table.append(ROWS),
     features.OWN_HASH: lambda table: table.append(ROWS),

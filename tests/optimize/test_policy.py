@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuse_stream.errors import CorruptObjectError
+from fuse_stream.format.indexes import IndexListRef
 from fuse_stream.format.properties import DAY_US, check_properties
 from fuse_stream.format.records import (
     Ledger,
@@ -20,6 +21,7 @@ from fuse_stream.format.records import (
 from fuse_stream.format.refs import Past
 from fuse_stream.format.schema import Schema
 from fuse_stream.optimize.policy import (
+    INDEX_EVERY_US,
     LONGEST_RETRY_US,
     Decision,
     Failures,
@@ -252,3 +254,47 @@ def test_a_damaged_property_is_named() -> None:
 
     with pytest.raises(CorruptObjectError, match="quiet"):
         decide(snapshot, Past(), {}, NOW_US)
+
+
+# ---- indexes
+
+LISTED = IndexListRef(id="2" * 32, sha256="3" * 64)
+
+
+def indexed(perfect: int, ref: IndexListRef | None = LISTED) -> Snapshot:
+    return dataclasses.replace(head(perfect=perfect), index_list=ref)
+
+
+def test_indexes_are_refreshed_once_for_each_number_of_large_blocks() -> None:
+    past = past_after(Past(), Step.INDEX, indexed(5), NOW_US, again=False)
+
+    assert next_step(indexed(5)) == Step.INDEX
+    assert next_step(indexed(5), past) is None
+    assert next_step(indexed(6), past) == Step.INDEX
+    assert next_step(indexed(5, IndexListRef(id="4" * 32, sha256="3" * 64)), past) == Step.INDEX
+    assert next_step(head(perfect=5)) is None
+
+
+def test_a_bounded_refresh_and_new_blocks_of_a_compaction_are_followed_by_another() -> None:
+    done = past_after(Past(), Step.INDEX, indexed(5), NOW_US, again=False)
+    steps = {
+        Step.INDEX: past_after(done, Step.INDEX, indexed(5), NOW_US, again=True),
+        Step.COMPACT: past_after(done, Step.COMPACT, indexed(5), NOW_US, again=False),
+        Step.RECLUSTER: past_after(done, Step.RECLUSTER, indexed(5), NOW_US, again=False),
+    }
+
+    for past in steps.values():
+        assert next_step(indexed(5), past) == Step.INDEX
+
+
+def test_compaction_comes_before_indexes() -> None:
+    assert next_step(dataclasses.replace(indexed(5), summary=head(imperfect=25).summary)) == (
+        Step.COMPACT
+    )
+
+
+def test_a_writer_starts_an_optimizer_for_indexes_seldom() -> None:
+    assert should_start_optimizer(indexed(1), None, NOW_US)
+    assert not should_start_optimizer(indexed(1), NOW_US - INDEX_EVERY_US + 1, NOW_US)
+    assert should_start_optimizer(indexed(1), NOW_US - INDEX_EVERY_US, NOW_US)
+    assert not should_start_optimizer(head(perfect=1), None, NOW_US)

@@ -1,0 +1,1 @@
+"""Indexes: what is computed of blocks beforehand, and answers from it."""
