@@ -12,7 +12,7 @@ from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
-from fuse_stream.format.features import features_of
+from fuse_stream.format.features import features_of, features_of_schema
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.line import LineStart
@@ -126,6 +126,8 @@ class Staged:
     """Of the events that the commit brings, if it brings any."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties to set that name columns: they follow from the head's."""
     message: str | None = None
     """Replaces the intent's message, where the message depends on the head."""
 
@@ -256,7 +258,9 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
-        required_features=features_of(table.properties),
+        required_features=tuple(
+            sorted({*features_of(table.properties), *features_of_schema(table.schema)})
+        ),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),
@@ -349,7 +353,9 @@ def next_snapshot(
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
         sequence=head.sequence if staged.sequence is None else staged.sequence,
-        properties=changed_properties(head.properties, intent.properties, intent.unset),
+        properties=changed_properties(
+            head.properties, {**(intent.properties or {}), **staged.properties}, intent.unset
+        ),
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),

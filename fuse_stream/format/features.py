@@ -9,9 +9,13 @@ from collections.abc import Mapping
 
 from fuse_stream.format import properties
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.schema import Schema
 
 BLOOM = "bloom"
 """Of a snapshot with Bloom filters, also in a side, or whose property asks for them."""
+
+COMMENTS = "comments"
+"""Of a snapshot whose columns have comments."""
 
 COUNTS = "counts"
 """Of a snapshot that counts the events of its batch."""
@@ -47,6 +51,9 @@ SIDES = "sides"
 SOURCES = "sources"
 """Of a snapshot in whose ledger an entry has sources."""
 
+STORED_NAMES = "stored_names"
+"""Of a snapshot with a column that has another name in files, or from which one was dropped."""
+
 
 def features_of(values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the features that the properties of a table use, without rows."""
@@ -54,10 +61,17 @@ def features_of(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(feature for feature, name in named.items() if values.get(name))
 
 
+def features_of_schema(schema: Schema) -> tuple[str, ...]:
+    """Return the features that the columns of a table use."""
+    used = {COMMENTS: schema.has_comments, STORED_NAMES: schema.has_stored_names}
+    return tuple(feature for feature, is_used in used.items() if is_used)
+
+
 def used_features(snapshot: Snapshot) -> frozenset[str]:
     """Return the features that a snapshot uses."""
     ledger = snapshot.ledger.entries.values()
     sides = snapshot.sides.values()
+    schemas = [snapshot.schema, *(side.schema for side in sides)]
     totals = [snapshot.summary, *(side.summary for side in sides)]
     is_used = {
         BLOOM: any(summary.index_size for summary in totals),
@@ -72,5 +86,6 @@ def used_features(snapshot: Snapshot) -> frozenset[str]:
         SOURCES: any(entry.sources is not None for entry in ledger),
     }
     return frozenset(name for name, used in is_used.items() if used) | {
-        *features_of(snapshot.properties)
+        *features_of(snapshot.properties),
+        *(name for schema in schemas for name in features_of_schema(schema)),
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.evolve import merged
+from fuse_stream.format.names_in_files import clashes
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
@@ -151,6 +152,13 @@ class _Tester:
 
         No block of the snapshot has the ids of the added columns, so they are null.
         """
+        if lines := clashes(self._used, snapshot.schema):
+            raise InvalidInputError(
+                "a column of the predicate had another name before, or its name was that of "
+                "another column; search from a later version on, or on another column",
+                version=snapshot.version,
+                difference=lines,
+            )
         try:
             return merged(snapshot.schema, self._used)
         except SchemaMismatchError as error:

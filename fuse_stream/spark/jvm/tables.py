@@ -57,7 +57,7 @@ class FuseTable(NamedProxy):
 
     @cached_property
     def _schema(self) -> str:
-        return spark_schema(self.loaded.snapshot.schema.visible).json()
+        return spark_schema(self.loaded.snapshot.schema.visible, has_comments=True).json()
 
     # ---- Table
 
