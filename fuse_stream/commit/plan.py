@@ -63,7 +63,7 @@ class Content:
     target: Parent | None = None
     """The snapshot whose content this is, or whose commit is undone; None if neither."""
     base: int | None = None
-    """The newest version of the branch through which the content of `target` came, if known."""
+    """The newest version through which the content of `target` came, if known."""
     after_us: int = 0
     """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
@@ -259,7 +259,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         schema=table.schema,
         cluster_key=table.cluster_key,
         required_features=tuple(
-            sorted({*features_of(table.properties), *features_of_schema(table.schema)})
+            sorted((*features_of_schema(table.schema), *features_of(table.properties)))
         ),
         properties=table.properties,
         summary=Summary(),

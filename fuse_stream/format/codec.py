@@ -289,7 +289,8 @@ def decode_table_file(data: bytes) -> TableFile:
     fields = _loaded(data, MAX_SNAPSHOT_BYTES, known=NAMED_FORMAT_VERSION)
     schema = _schema_of(fields)
     wanted = NAMED_FORMAT_VERSION if features_of_schema(schema) else FORMAT_VERSION
-    if fields["format_version"] != wanted:
+    _loaded(data, MAX_SNAPSHOT_BYTES, known=wanted)  # raises if a newer release wrote it
+    if fields["format_version"] < wanted:
         raise CorruptObjectError(
             "the format_version of the table file is not that of its columns", wanted=wanted
         )
