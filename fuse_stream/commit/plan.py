@@ -12,7 +12,7 @@ from fuse_stream.commit.ledger import Batch, enter, forget
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.batch_sums import BatchSums
 from fuse_stream.format.evolve import next_schema
-from fuse_stream.format.features import features_of, features_of_schema
+from fuse_stream.format.features import features_of
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.layout import MAIN
 from fuse_stream.format.line import LineStart
@@ -63,7 +63,7 @@ class Content:
     target: Parent | None = None
     """The snapshot whose content this is, or whose commit is undone; None if neither."""
     base: int | None = None
-    """The newest version through which the content of `target` came, if known."""
+    """The newest version through which that content came, if known."""
     after_us: int = 0
     """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
@@ -258,9 +258,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
-        required_features=tuple(
-            sorted((*features_of_schema(table.schema), *features_of(table.properties)))
-        ),
+        required_features=features_of(table.properties, table.schema),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),

@@ -55,10 +55,11 @@ STORED_NAMES = "stored_names"
 """Of a snapshot with a column that has another name in files, or from which one was dropped."""
 
 
-def features_of(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the features that the properties of a table use, without rows."""
+def features_of(values: Mapping[str, str], *schemas: Schema) -> tuple[str, ...]:
+    """Return the features that the properties and the columns of a table use, without rows."""
     named = {BLOOM: properties.BLOOM, PRIVATE_COLUMNS: properties.PRIVATE}
-    return tuple(feature for feature, name in named.items() if values.get(name))
+    found = {feature for feature, name in named.items() if values.get(name)}
+    return tuple(sorted(found.union(*map(features_of_schema, schemas))))
 
 
 def features_of_schema(schema: Schema) -> tuple[str, ...]:
@@ -86,6 +87,5 @@ def used_features(snapshot: Snapshot) -> frozenset[str]:
         SOURCES: any(entry.sources is not None for entry in ledger),
     }
     return frozenset(name for name, used in is_used.items() if used) | {
-        *features_of(snapshot.properties),
-        *(name for schema in schemas for name in features_of_schema(schema)),
+        *features_of(snapshot.properties, *schemas)
     }
