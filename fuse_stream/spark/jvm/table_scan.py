@@ -62,7 +62,7 @@ class ChosenBlocks:
     blocks: tuple[BlockFile, ...]
     options: Mapping[str, str]
     """The reader's."""
-    has_stored_names: bool
+    has_stored_names: bool = False
     """True if the columns of the table may have other names in files."""
 
 
