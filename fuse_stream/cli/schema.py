@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -14,8 +14,6 @@ from fuse_stream.cli.options import Target, author_option, message_option, on_ta
 from fuse_stream.cli.text import printable
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.table.alter import SchemaUpdate
-
-Pairs = tuple[tuple[str, str], ...]
 
 
 def _pairs(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
@@ -60,7 +58,7 @@ def schema(target: Target, *, message: str, author: str, **changes: Any) -> None
     if any(changes.values()):
         update = table.update_schema(on_conflict="replan", message=message, author=author)
         with update:
-            _apply(update, **changes)
+            _apply(update, changes)
         snapshot = update.snapshot or snapshot
     elif message or author:
         raise click.UsageError("--message and --author are for a change of the columns")
@@ -73,40 +71,22 @@ def schema(target: Target, *, message: str, author: str, **changes: Any) -> None
         target.output.note(f"the columns of version {snapshot.version}")
 
 
-def _apply(  # noqa: PLR0913 - an argument for each option
-    update: SchemaUpdate,
-    *,
-    drop: tuple[str, ...],
-    rename: Pairs,
-    add: Pairs,
-    type: Pairs,  # noqa: A002 - the option's name
-    nullable: tuple[str, ...],
-    not_null: tuple[str, ...],
-    comment: Pairs,
-    move_first: tuple[str, ...],
-    move_after: Pairs,
-    move_before: Pairs,
-) -> None:
-    for name in drop:
-        update.delete_column(name)
-    for name, new in rename:
-        update.rename_column(name, new)
-    for name, type_name in add:
-        update.add_column(name, type_name)
-    for name, type_name in type:
-        update.update_column(name, type=type_name)
-    for name in nullable:
-        update.update_column(name, nullable=True)
-    for name in not_null:
-        update.update_column(name, nullable=False)
-    for name, text in comment:
-        update.update_column(name, comment=text)
-    for name in move_first:
-        update.move_first(name)
-    for name, other in move_after:
-        update.move_after(name, other)
-    for name, other in move_before:
-        update.move_before(name, other)
+def _apply(update: SchemaUpdate, changes: Mapping[str, Iterable[Any]]) -> None:
+    acts: Mapping[str, Callable[[Any], object]] = {
+        "drop": update.delete_column,
+        "rename": lambda pair: update.rename_column(*pair),
+        "add": lambda pair: update.add_column(*pair),
+        "type": lambda pair: update.update_column(pair[0], type=pair[1]),
+        "nullable": lambda name: update.update_column(name, nullable=True),
+        "not_null": lambda name: update.update_column(name, nullable=False),
+        "comment": lambda pair: update.update_column(pair[0], comment=pair[1]),
+        "move_first": update.move_first,
+        "move_after": lambda pair: update.move_after(*pair),
+        "move_before": lambda pair: update.move_before(*pair),
+    }
+    for kind, act in acts.items():
+        for given in changes[kind]:
+            act(given)
 
 
 def _grid(shown: Schema) -> Grid:
