@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from fuse_stream.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from fuse_stream.format.evolve import added, check_names, is_widening
@@ -36,7 +37,7 @@ Path = tuple[str, ...]
 Columns = tuple[Column, ...]
 
 
-def path_of(schema: Schema, path: str | Sequence[str]) -> Path:
+def path_of(schema: Schema, path: str | Sequence[Any]) -> Path:
     """Return the names of a path that a user gives; dots divide the names in a text.
 
     A text that is the name of a top column is that column, also with dots in it.
@@ -46,7 +47,7 @@ def path_of(schema: Schema, path: str | Sequence[str]) -> Path:
     """
     if isinstance(path, str):
         known = path in schema.names()
-        names: Path = (path,) if known else tuple(path.split("."))
+        names: tuple[Any, ...] = (path,) if known else tuple(path.split("."))
     else:
         names = tuple(path)
     if not names or not all(isinstance(name, str) and name for name in names):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 
 Edit = Callable[[Schema], Schema]
-ColumnType = pa.DataType | str
+ColumnType: TypeAlias = "pa.DataType | str"
 
 
 class SchemaUpdate:
@@ -246,7 +246,7 @@ class SchemaUpdate:
         )
 
 
-def _column(type_: ColumnType) -> Column:
+def _column(type_: Any) -> Column:
     """Return a column of a type, which a user gave.
 
     Raises:

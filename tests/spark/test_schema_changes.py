@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fuse_stream as fuse
 from tests.spark.lakes import attached
+from tests.spark.streams import EACH_DOOR, follow_table, refusal_of, run
 
 INNER = pa.struct([("u", pa.int64()), ("w", pa.string())])
 FIRST = pa.schema(
@@ -164,3 +165,57 @@ def test_where_of_a_read_goes_by_the_names_of_the_version(
     assert rows(before) == rows(local(spark, scene, scene.before).where("a IS NULL"))
     old = fuse.read(spark, scene.path, version=scene.before)
     assert rows(old) == rows(local(spark, scene, scene.before))
+
+
+@EACH_DOOR
+@pytest.mark.parametrize("name", ["scene", "hiding"])
+def test_a_stream_has_the_rows_of_the_table(
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    name: str,
+    door: str,
+) -> None:
+    scene = request.getfixturevalue(name)
+    for number, options in enumerate([{}, {"where": "a IS NULL"}, {"where": "t.z >= 4"}]):
+        seen: list[str] = []
+        stream = follow_table(spark, scene.path, door, feed="changes", **options)
+        shown = stream.select(*local(spark, scene).columns)
+
+        def take(frame: DataFrame, _: int, seen: list[str] = seen) -> None:
+            seen.extend(rows(frame))
+
+        run(shown, take, tmp_path / str(number))
+
+        right = local(spark, scene)
+        wanted = right.where(options["where"]) if options else right
+        assert sorted(seen) == rows(wanted), options
+
+
+@EACH_DOOR
+def test_a_stream_stops_at_a_rename_and_goes_on_when_it_is_loaded_again(
+    spark: SparkSession, tmp_path: Path, door: str
+) -> None:
+    path = tmp_path / "t"
+    table = fuse.Table.create(path, pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table.append(pa.table({"a": [1], "b": [1]}))
+    seen: list[object] = []
+
+    def take(frame: DataFrame, _: int) -> None:
+        seen.extend(tuple(row)[:2] for row in frame.collect())
+
+    run(follow_table(spark, path, door, feed="changes"), take, tmp_path / "c")
+    with table.update_schema() as change:
+        change.rename_column("a", "c")
+    table.append(pa.table({"c": [2], "b": [None]}, schema=table.schema))
+    run(follow_table(spark, path, door, feed="changes"), take, tmp_path / "c")
+    assert seen == [(1, 1), (2, None)]
+    with table.update_schema() as change:
+        change.delete_column("b")
+    with table.update_schema() as change:
+        change.add_column("b", "long")
+    table.append(pa.table({"c": [3], "b": [3]}))
+    again = follow_table(spark, path, door, feed="changes")
+
+    assert "another column" in refusal_of(again, take, tmp_path / "c")
+    assert seen == [(1, 1), (2, None)]

@@ -153,13 +153,15 @@ class Run:
 def check_version(table: Table, version: int, state: State) -> None:
     wanted = state.shown()
     assert ordered(table.to_arrow(version=version)) == ordered(wanted), version
-    tops = [(name, lambda row, name=name: row[name]) for name, _ in state.columns]
-    parts = [(f"s.{name}", lambda row, name=name: row["s"][name]) for name, _ in state.fields]
-    for name, value in [*tops, *parts]:
-        found = table.to_arrow(version=version, where=f"{name} IS NULL")
-        assert ordered(found) == ordered([row for row in wanted if value(row) is None]), name
-        found = table.to_arrow(version=version, where=f"{name} = 3")
-        assert ordered(found) == ordered([row for row in wanted if value(row) == 3]), name
+    tops = {name: [row[name] for row in wanted] for name, _ in state.columns}
+    parts: dict[str, list[object]] = {
+        f"s.{name}": [row.get(id_) for row in state.rows] for name, id_ in state.fields
+    }
+    for name, values in {**tops, **parts}.items():
+        for test, value in (("IS NULL", None), ("= 3", 3)):
+            found = table.to_arrow(version=version, where=f"{name} {test}")
+            right = [row for row, held in zip(wanted, values, strict=True) if held == value]
+            assert ordered(found) == ordered(right), (version, name)
 
 
 def ordered(rows: pa.Table | list[dict[str, object]]) -> list[str]:
