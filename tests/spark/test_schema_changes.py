@@ -132,8 +132,18 @@ def by_format(spark: SparkSession, scene: Scene) -> DataFrame:
     return spark.read.format("fuse").load(scene.path)
 
 
-@pytest.mark.parametrize("read", [by_read, by_format])
-@pytest.mark.parametrize("name", ["scene", "hiding"])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("scene", by_read),
+        ("hiding", by_read),
+        pytest.param("scene", by_format, marks=LONG),
+        pytest.param("hiding", by_format, marks=LONG),
+    ],
+)
 def test_a_read_has_the_rows_of_the_table(
     spark: SparkSession,
     request: pytest.FixtureRequest,
@@ -168,7 +178,7 @@ def test_where_of_a_read_goes_by_the_names_of_the_version(
 
 
 @EACH_DOOR
-@pytest.mark.parametrize("name", ["scene", "hiding"])
+@pytest.mark.parametrize("name", ["scene", pytest.param("hiding", marks=LONG)])
 def test_a_stream_has_the_rows_of_the_table(
     spark: SparkSession,
     request: pytest.FixtureRequest,

@@ -169,7 +169,7 @@ def ordered(rows: pa.Table | list[dict[str, object]]) -> list[str]:
     return sorted(map(repr, listed))
 
 
-@seeds(6, 60)
+@seeds(4, 60)
 def test_each_version_has_the_rows_and_the_columns_of_the_model(seed: int) -> None:
     run = Run(seed)
     for _ in range(25):
