@@ -283,12 +283,13 @@ def test_a_table_of_events_gets_columns_at_the_end_only() -> None:
     events = pa.table({"k": [1], "v": ["a"], "seq": [1]})
     table.upsert(events, keys=["k"], sequence_by="seq", except_column_list=["seq"])
 
-    for act in (
+    acts: list[Callable[[SchemaUpdate], object]] = [
         lambda change: change.rename_column("v", "w"),
         lambda change: change.delete_column("v"),
         lambda change: change.move_first("v"),
         lambda change: change.add_column("w", "long", first=True),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(SchemaMismatchError, match="come from events"):
             act(table.update_schema())
     with table.update_schema() as change:
