@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from fuse_stream.spark.stream_error import stream_error
     from fuse_stream.spark.view import view
     from fuse_stream.spark.write import write
+    from fuse_stream.table.alter import SchemaUpdate
     from fuse_stream.table.pipelines import branch, publish, rewind
     from fuse_stream.table.scan import Scan
     from fuse_stream.table.stats import TableStats
@@ -149,6 +150,7 @@ __all__ = [
     "Scan",
     "SchemaChangedError",
     "SchemaMismatchError",
+    "SchemaUpdate",
     "SegmentRef",
     "Snapshot",
     "SnapshotExpiredError",
@@ -232,6 +234,7 @@ _LOADED_LATER = {
     "ReclusterResult": "optimize.recluster",
     "Rewind": "recovery.result",
     "Scan": "table.scan",
+    "SchemaUpdate": "table.alter",
     "SegmentRef": "format.records",
     "Snapshot": "format.records",
     "SourceLag": "spark.lag",

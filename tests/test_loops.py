@@ -45,6 +45,7 @@ SHRINKS = "a collection in memory gets shorter each time"
 FORWARD = "it moves on over bytes or rows in memory"
 
 LOOPS = {
+    "format/names_in_files.py name_in_files": "there are fewer names than rounds",
     "reading/line.py load_line": "each round looks at an earlier version",
     "reading/line.py find_base": "each round looks at an earlier version",
     "check/fsck.py check_table": "a branch, tag or clone was deleted since the last check began",
@@ -89,7 +90,9 @@ LOOPS = {
     "reading/history.py _iter_loaded": SHRINKS,
     "storage/parallel.py _settle_until": SHRINKS,
     "reading/scan.py _top_columns": "it goes down the type of a column",
+    "feed/views.py _exchanged": "it goes down the type of a column",
     "feed/views.py _shape": "it goes down the type of a column",
+    "feed/views.py _unlike_files": "it goes down the type of a column",
     "feed/views.py schema_difference": "it goes down the type of a column",
     "reading/tasks.py split_work": "`count` gets less",
     "feed/diff.py find_commit_path": HASHES,

@@ -186,11 +186,11 @@ def _spread(
             try:
                 yield future.result()
             except BrokenProcessPool as error:  # of all trials that were running
-                seeds = " or ".join(map(str, sorted({seed, *running.values()})))
+                named = " or ".join(map(str, sorted({seed, *running.values()})))
                 yield Ended(
                     seed=seed,
                     seconds=0.0,
-                    broken=f"7: a process died, that of the trial of seed {seeds}: {error}",
+                    broken=f"7: a process died, that of the trial of seed {named}: {error}",
                 )
 
 

@@ -138,7 +138,7 @@ def snapshot_document(snapshot: Snapshot, row_count_change: int | None, names: N
         snapshot,
         _WHOLE,
         branch=names.find_name(snapshot.branch_id),
-        schema=_schema(snapshot.schema),
+        schema=schema_document(snapshot.schema),
         cluster_key=[columns.get(column, str(column)) for column in snapshot.cluster_key],
         summary=_summary(snapshot),
         ledger=ledger_document(snapshot.ledger),
@@ -205,7 +205,7 @@ def _side(view: Snapshot) -> Json:
     return pick(
         view,
         "schema summary segments hidden_row_count=hidden_rows deletion_files",
-        schema=_schema(view.schema),
+        schema=schema_document(view.schema),
         summary=_summary(view),
     )
 
@@ -221,7 +221,8 @@ def _sequence(snapshot: Snapshot, columns: Mapping[int, str]) -> Json | None:
     }
 
 
-def _schema(schema: Schema) -> Json:
+def schema_document(schema: Schema) -> Json:
+    """Return the columns of a table, without hidden ones."""
     return {"id": schema.id, "columns": [_column(column) for column in schema.visible.columns]}
 
 
@@ -232,6 +233,10 @@ def _summary(snapshot: Snapshot) -> Json:
 
 def _column(column: Column) -> Json:
     document = pick(column, "id name type nullable")
+    if column.stored is not None:
+        document["stored"] = column.stored
+    if column.comment is not None:
+        document["comment"] = column.comment
     if column.children:
         document["children"] = [_column(child) for child in column.children]
     return document

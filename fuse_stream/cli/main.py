@@ -41,6 +41,7 @@ from fuse_stream.cli.output import (
 from fuse_stream.cli.refs import branch, clone, tag, unpin
 from fuse_stream.cli.report import report
 from fuse_stream.cli.rewind import publish, rebuild_checkpoint, revert, rewind
+from fuse_stream.cli.schema import schema
 from fuse_stream.cli.search import bisect, blame
 from fuse_stream.cli.sql_server import sql_server
 from fuse_stream.cli.stats import blocks, stats
@@ -158,6 +159,7 @@ def main() -> None:
 GROUPS = {
     "Snapshots and rows": (log, show, changes, diff, blame, bisect),
     "The state of a table": (report, stats, blocks, clustering, ledger, lineage, consumers),
+    "Columns": (schema,),
     "Names, branches and clones": (tag, branch, publish, clone, unpin),
     "Coming and going": (import_files, copy),
     "Changing rows": (delete, update, upsert, quarantine, retry, erase),

@@ -23,10 +23,19 @@ def completed(new: Snapshot) -> Snapshot:
             segments=tuple(ranging_less(ref, private) for ref in new.segments),
             summary=describing_less(new.summary, private),
         )
+    kept = {
+        column: stats
+        for column, stats in new.summary.col_stats.items()
+        if column in new.schema.leaf_types  # not dropped
+    }
     new = dataclasses.replace(
         new,
         sides=_completed_sides(new),
-        summary=dataclasses.replace(new.summary, row_count=rows),
+        summary=dataclasses.replace(
+            new.summary,
+            row_count=rows,
+            col_stats=kept if new.schema.retired else new.summary.col_stats,
+        ),
     )
     return dataclasses.replace(new, required_features=tuple(sorted(_features(new))))
 

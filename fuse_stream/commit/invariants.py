@@ -77,6 +77,8 @@ def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
         Operation.INDEX,
     }:  # others may remove extreme values
         for column, old in head.summary.col_stats.items():
+            if column not in new.schema.leaf_types:
+                continue  # dropped
             now = stats.get(column)
             empty = old.null_count + old.nan_count >= head.stored_rows
             if now is None or not (

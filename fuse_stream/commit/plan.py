@@ -61,7 +61,7 @@ class Content:
     target: Parent | None = None
     """The snapshot whose content this is, or whose commit is undone; None if neither."""
     base: int | None = None
-    """The newest version of the branch through which the content of `target` came, if known."""
+    """The newest version through which that content came, if known."""
     after_us: int = 0
     """The time of `target`, on any branch: the new snapshot must be later."""
     floor: int | None = None
@@ -127,6 +127,8 @@ class Staged:
     """Of the events that the commit brings, if it brings any."""
     sums: BatchSums | None = None
     """Those of the rows of a numbered batch."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties to set that name columns: they follow from the head's."""
     message: str | None = None
     """Replaces the intent's message, where the message depends on the head."""
 
@@ -315,7 +317,9 @@ def next_snapshot(
         cluster_key=head.cluster_key if intent.cluster_key is None else intent.cluster_key,
         key=head.key if staged.key is None else staged.key,
         sequence=head.sequence if staged.sequence is None else staged.sequence,
-        properties=changed_properties(head.properties, intent.properties, intent.unset),
+        properties=changed_properties(
+            head.properties, {**(intent.properties or {}), **staged.properties}, intent.unset
+        ),
         summary=summary,
         segments=(*kept, *brought),
         added=tuple(ref.id for ref in brought),

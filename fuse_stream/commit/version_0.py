@@ -20,7 +20,7 @@ def create_snapshot(table: TableFile) -> Snapshot:
         data_change=False,
         schema=table.schema,
         cluster_key=table.cluster_key,
-        required_features=features_of(table.properties),
+        required_features=features_of(table.properties, table.schema),
         properties=table.properties,
         summary=Summary(),
         ledger=Ledger(),

@@ -10,7 +10,12 @@ from fuse_stream.erasure.holders import Holder, SearchProgress, find_holders
 from fuse_stream.erasure.rewrite_head import ErasedBranch, erase_head
 from fuse_stream.erasure.sought import Sought
 from fuse_stream.erasure.verify import Verification, verify_erased
-from fuse_stream.errors import ConflictError, InvalidInputError, NotFoundError
+from fuse_stream.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+)
 from fuse_stream.format.one_line import one_line
 from fuse_stream.objects.refs import find_branch, iter_branches
 
@@ -59,6 +64,7 @@ def erase(
     """Erase the rows that match; arguments and errors of `Table.erase`."""
     if verify and dry_run:
         raise InvalidInputError("verify writes nothing: leave dry_run out")
+    _check_names(committer)
     sought = Sought(where, committer.head().snapshot.schema, time_zone=time_zone)
     if verify:
         return ErasureReport(verification=verify_erased(committer.metadata, sought, progress))
@@ -72,6 +78,19 @@ def erase(
         holders=holders.found,
         unreadable=holders.unreadable,
     )
+
+
+def _check_names(committer: Committer) -> None:
+    """Raise SchemaMismatchError if a name may mean another column in another version."""
+    metadata = committer.metadata
+    for ref in iter_branches(metadata):
+        if metadata.load_head(ref.branch_id).snapshot.schema.has_stored_names:
+            raise SchemaMismatchError(
+                "columns of this table were renamed or dropped, so the predicate of an erasure may "
+                "mean other columns in older versions: delete the rows, compact the table, and "
+                "expire and vacuum the versions that have them",
+                branch=ref.name,
+            )
 
 
 def _erase_branches(

@@ -139,7 +139,7 @@ class Follower:
         if not start.is_undecided and start.index == 0 and start.version >= last:
             return asked
         line = self._load_line(history, start, last)
-        reach = self._tracker.get_reach(history, line)
+        reach = self._tracker.get_reach(history, line, since=_delivered(start))
         refused: list[FuseError] = []
         ahead = steps_ahead(start, line, min(last, reach.last_version))
         units = self._units.iter_ahead(*ahead, history, reach.views)
@@ -161,7 +161,8 @@ class Follower:
         """
         history = self._load_history()
         last = self._last(history)
-        reach = self._tracker.get_reach(history, self._load_line(history, asked, last))
+        line = self._load_line(history, asked, last)
+        reach = self._tracker.get_reach(history, line, since=_delivered(asked))
         version = min(last, reach.last_version)
         snapshot = history.load(version).snapshot
         end = self._offset(version, snapshot.snapshot_id, RESYNC)
@@ -237,7 +238,8 @@ class Follower:
         self._check(end, history)
         line = self._load_line(history, start, end.version)
         now = self._load_line(history, start, max(end.version, self._last(history)))
-        reach = self._tracker.get_reach(history, now, line, end=end.version)
+        since = _delivered(start)
+        reach = self._tracker.get_reach(history, now, line, since=since, end=end.version)
         if end.version > reach.last_version:
             raise self._tracker.changed_after(reach, history)
         units: Iterable[Unit]
@@ -437,6 +439,11 @@ class Follower:
             checkpoint=(offset.table_id, offset.branch_id),
             here=(self._table_file.table_id, self.branch.branch_id),
         )
+
+
+def _delivered(start: Offset) -> int | None:
+    """Return the version up to which a stream has delivered rows; None if it has delivered none."""
+    return None if start.is_undecided else start.version
 
 
 def _until_error(units: Iterator[Unit], refused: list[FuseError]) -> Iterator[Unit]:

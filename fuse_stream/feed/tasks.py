@@ -16,7 +16,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from fuse_stream.errors import CorruptObjectError, FuseError
+from fuse_stream.errors import CorruptObjectError, FuseError, SchemaChangedError
 from fuse_stream.feed.changes import (
     Piece,
     Unit,
@@ -38,6 +38,7 @@ from fuse_stream.format.feed_columns import DELETE, FEED_FIELDS, INSERT, POSTIMA
 from fuse_stream.format.grouping import cancel_equal_rows
 from fuse_stream.format.jsonio import dump_canonical
 from fuse_stream.format.names import names_in
+from fuse_stream.format.names_in_files import clashes
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.blocks import is_small
@@ -241,6 +242,7 @@ def read_diff(
 
     Raises:
         InvalidInputError: a column is unknown.
+        SchemaChangedError: a column was renamed, or its name was given to another one.
         SchemaMismatchError: a column's types in the two snapshots do not fit each other.
         SnapshotExpiredError: while rows are read: one of the two has expired.
     """
@@ -252,9 +254,16 @@ def read_diff(
         net = dataclasses.replace(net, old=_only(net.old, columns), new=_only(net.new, columns))
     else:
         net = dataclasses.replace(net, old=net.old.visible, new=net.new.visible)
+    if lines := clashes(net.old, net.new):
+        raise SchemaChangedError(
+            "a column has another name in one of the two versions, or its name is that of another "
+            "column there: name the other columns (columns), or read each version by itself",
+            versions=[old.version, new.version],
+            difference=lines,
+        )
     wanted = select(merged(net.new, net.old), columns=columns)
     schema = pa.schema([*arrow_schema(wanted.schema), FEED_FIELDS[0]])
-    views = Views(Request(columns=columns), wanted)
+    views = Views(Request(columns=columns), wanted, are_checked=True)
     metadata = history.metadata
     unit = unit_of(metadata.store, new, net, views, base=old.version, is_whole=True)
     with expiry_reported(metadata, *((each.branch_id, each.version) for each in (old, new))):

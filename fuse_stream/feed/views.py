@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fuse_stream.errors import InvalidInputError, SchemaChangedError
 from fuse_stream.format.evolve import completed, unreadable, with_ids_of
 from fuse_stream.format.layout import MAIN
+from fuse_stream.format.names_in_files import clashes
 from fuse_stream.format.schema import Column, Schema
 from fuse_stream.reading.history import History
 from fuse_stream.reading.line import Line
@@ -88,9 +89,15 @@ class View:
 class Views:
     """A reader's views of the schemas that a branch has had; each is made once."""
 
-    def __init__(self, request: Request, selection: Selection) -> None:
-        """Read the columns of `selection`: that of `request` for the reader's own schema."""
+    def __init__(
+        self, request: Request, selection: Selection, *, are_checked: bool = False
+    ) -> None:
+        """Read the columns of `selection`: that of `request` for the reader's own schema.
+
+        With `are_checked`, no name of a column is known to mean another column in a schema.
+        """
         self.selection = selection
+        self._are_checked = are_checked
         self._request = request
         self._views: dict[Schema, View] = {}
 
@@ -120,6 +127,7 @@ class Views:
         if self._is_of_blocks:
             return []
         lines = list(unreadable(self._wanted(schema), self.selection.schema.columns))
+        lines += self._clashes(schema)
         present = {column.name.casefold(): column for column in schema.columns}
         exact = set(schema.names())
         for column in self._looked_at():
@@ -127,6 +135,18 @@ class Views:
             if other is not None and column.name not in exact:
                 lines.append(f"+ {other.name} {other.type}")
         return lines
+
+    def _clashes(self, schema: Schema) -> list[str]:
+        """Return a line for each of the reader's columns that has another name in `schema`.
+
+        Also for each whose name is that of another column there.
+        """
+        if self._are_checked:
+            return []
+        known = {column.id for column in self.selection.read.columns}
+        names = {column.name for column in self.selection.read.columns}
+        seen = (one for one in schema.columns if one.id in known or one.name in names)
+        return clashes(self.selection.read, dataclasses.replace(schema, columns=tuple(seen)))
 
     @property
     def _is_of_blocks(self) -> bool:
@@ -139,6 +159,7 @@ class Views:
         columns: tuple[Column, ...] = ()
         if not self._is_of_blocks:
             columns = with_ids_of(schema.columns, self.selection.schema.columns, new_id)
+            columns = _unlike_files(columns, schema)
         seen = dataclasses.replace(schema, columns=columns)
         if request.where is None:
             return Selection(schema=seen, read=seen)
@@ -156,7 +177,7 @@ class Views:
         """
         names = {column.name for column in columns}
         others = (column for column in schema.columns if column.name not in names)
-        return (*columns, *completed(others, self._looked_at(), new_id))
+        return (*columns, *_unlike_files(completed(others, self._looked_at(), new_id), schema))
 
     def _looked_at(self) -> Iterator[Column]:
         """Yield the columns that only the reader's predicate reads."""
@@ -177,6 +198,18 @@ class Views:
             for name in names
         )
         return tuple(dict.fromkeys(column for column in found if column is not None))
+
+
+def _unlike_files(columns: tuple[Column, ...], schema: Schema) -> tuple[Column, ...]:
+    """Return columns of which files with `schema` lack some, with names for these that none has."""
+    if not schema.has_stored_names:
+        return columns
+    return tuple(
+        dataclasses.replace(column, stored=f"{column.name}__{column.id}")
+        if column.id > schema.last_column_id
+        else dataclasses.replace(column, children=_unlike_files(column.children, schema))
+        for column in columns
+    )
 
 
 def _unreadable(version: int, misfits: list[str]) -> SchemaChangedError:
@@ -215,16 +248,27 @@ class SchemaTracker:
         self._reach: SchemaReach | None = None
         self._views: dict[Schema, Views | None] = {}
 
-    def get_reach(self, history: History, *lines: Line, end: int = -1) -> SchemaReach:
+    def get_reach(
+        self, history: History, *lines: Line, since: int | None, end: int = -1
+    ) -> SchemaReach:
         """Return the last version of a line that the stream can read.
 
         That is the newest version with the stream's schema, even if versions before it have
         another one; or the version after it, if that only drops columns. The version at which the
         lines start counts. The first line on which the stream can read up to `end` is taken.
 
+        `since` is the version that the stream has delivered; None if it has delivered nothing.
+
         Raises:
-            SchemaChangedError: none of these versions has the stream's schema.
+            SchemaChangedError: none of these versions has the stream's schema; or a column has the
+                name that another column had at `since`.
         """
+        reach = self._get_reach(history, lines, end)
+        if since is not None and history.head.snapshot.schema.has_stored_names:
+            _check_same_columns(reach, history, max(since, history.floor))
+        return reach
+
+    def _get_reach(self, history: History, lines: Sequence[Line], end: int) -> SchemaReach:
         known, start = self._reach, lines[0].start
         first: SchemaReach | None = None
         for line in lines:
@@ -289,6 +333,37 @@ class SchemaTracker:
                 if own is None or _shape(found.schema.columns) == _shape(own):
                     self._views[schema] = Views(self._request, found)
         return self._views[schema]
+
+
+def _check_same_columns(reach: SchemaReach, history: History, since: int) -> None:
+    """Raise if a name of the stream's columns was another column's at the version `since`.
+
+    A column under a new name is the same: the stream was loaded again with it.
+    """
+    before = history.load(since).snapshot.schema
+    if lines := list(_exchanged(before.columns, reach.selection.read.columns, "")):
+        raise SchemaChangedError(
+            "a column of the stream has the name that another column had, which was renamed or "
+            "dropped; all commits before that are delivered. Start a new checkpoint at a later "
+            "version (startingVersion), or leave the column out (option `columns`)",
+            since=since,
+            version=reach.last_version,
+            difference=lines,
+        )
+
+
+def _exchanged(before: Iterable[Column], now: Iterable[Column], path: str) -> Iterator[str]:
+    """Yield one line of text for each name of a column of `now` that was given again."""
+    before = tuple(before)
+    by_name, by_id = ({one.name: one for one in before}, {one.id: one for one in before})
+    for column in now:
+        name, same_name = f"{path}{column.name}", by_name.get(column.name)
+        if same_name is not None and same_name.id != column.id:
+            yield f"~ {name}: another column"
+        elif column.id in by_id:
+            yield from _exchanged(by_id[column.id].children, column.children, f"{name}.")
+        elif column.stored is not None:  # its name in files was taken
+            yield f"~ {name}: another column"
 
 
 def schema_difference(old: Iterable[Column], new: Iterable[Column], path: str = "") -> list[str]:

@@ -19,7 +19,7 @@ from fuse_stream.format.codec import sha256_hex
 from fuse_stream.format.dictionaries import FEW_ROWS, with_one_dictionary
 from fuse_stream.format.private import private_ids
 from fuse_stream.format.records import Block, ClusterStats, ColumnMeta, ColumnStats, KeyRange
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Column, Schema, stored_form
 from fuse_stream.format.stats import column_stats, key_range, without_bounds
 
 COMPRESSION = "zstd"
@@ -40,7 +40,8 @@ def encode_block(
     """Return the record and the bytes of a block with the rows of `table`, in their order.
 
     `table` has the schema `schema` (`arrow.adapt`) and at least one row, and is sorted by the
-    cluster key. Its text columns may be dictionaries. The columns named `private` get no bounds,
+    cluster key. Its text columns may be dictionaries. In the file its columns have their names in
+    files (`stored_form`). The columns named `private` get no bounds,
     neither in the record nor in the footer. The columns named `filtered` get Bloom filters.
     """
     if len(table) < FEW_ROWS * max(column.num_chunks for column in table.columns):
@@ -112,6 +113,10 @@ def decode_block(
     Raises:
         CorruptObjectError: a page's checksum, the file's structure or its row count is wrong.
     """
+    in_files = stored_form(target)
+    if repeated and in_files is not target:
+        stored_names = {one.name: one.stored_name for one in target.columns}
+        repeated = [stored_names[name] for name in repeated]
     try:
         file = pq.ParquetFile(
             source,
@@ -122,10 +127,10 @@ def decode_block(
         )
         rows = file.metadata.num_rows
         _check_row_count(block, rows)
-        if file.schema_arrow.equals(_as_read(target, tuple(repeated)), check_metadata=True):
+        if file.schema_arrow.equals(_as_read(in_files, tuple(repeated)), check_metadata=True):
             table = file.read(use_threads=use_threads)  # most blocks have the schema `target`
             _check_row_count(block, len(table))
-            return table
+            return table if in_files is target else _named(table, in_files, target)
         if repeated:
             return decode_block(source, block, target, is_verified=is_verified)
         columns = stored_columns(file.schema_arrow.serialize().to_pybytes())
@@ -139,6 +144,23 @@ def decode_block(
         nulls = [pa.nulls(rows, field.type) for field in arrow_schema(target)]
         return pa.Table.from_arrays(nulls, schema=arrow_schema(target))
     return adapt(table.select([column.name for column in chosen]), chosen, target)
+
+
+def _named(table: pa.Table, schema: Schema, names: Schema) -> pa.Table:
+    """Return `table`, of `schema`, with the names of the columns of `names`, at every depth.
+
+    Both have the same columns; text columns of the table may be dictionaries.
+    """
+    arrays, fields = [], []
+    for column, new, values, field in zip(
+        schema.columns, names.columns, table.columns, arrow_schema(names), strict=True
+    ):
+        if column.children and column != new:
+            one = dataclasses.replace(names, columns=(new,))
+            (values,) = adapt(pa.table([values], [column.name]), (column,), one).columns  # noqa: PLW2901
+        arrays.append(values)
+        fields.append(field.with_type(values.type))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 @lru_cache(maxsize=256)
@@ -158,6 +180,9 @@ def _parquet(
     table: pa.Table, schema: Schema, *, private: Sequence[str], filtered: Sequence[str]
 ) -> pa.Buffer:
     sink = pa.BufferOutputStream()
+    in_files = stored_form(schema)
+    if in_files is not schema:
+        table = _named(table, schema, in_files)
     # The Arrow schema is not stored: Parquet's types and ids are complete, and a reader that finds
     # an Arrow schema would return Arrow types that blocks do not have.
     with pq.ParquetWriter(
@@ -178,7 +203,7 @@ def _described(schema: Schema, private: Sequence[str]) -> list[str]:
     """Return the Parquet paths of the leaves that have statistics beside private columns."""
     hidden = private_ids(schema, private)
     return [
-        ".".join(leaf.path)
+        ".".join(leaf.stored_path)
         for leaf in schema.leaves()
         if leaf.column.id not in hidden and not leaf.repeated
     ]

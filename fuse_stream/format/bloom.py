@@ -25,10 +25,12 @@ def filter_options(
 ) -> dict[str, dict[str, float]] | None:
     """Return what pyarrow needs to write filters for the columns with these names; None for none.
 
+    Its keys are the columns' names in files.
+
     It makes a filter smaller that turns out to be for fewer values than rows.
     """
     options = {
-        column.name: {"ndv": row_count, "fpp": FALSE_POSITIVES}
+        column.stored_name: {"ndv": row_count, "fpp": FALSE_POSITIVES}
         for column in schema.columns
         if column.name in names and is_filterable(column.type)
     }

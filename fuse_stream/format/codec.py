@@ -24,6 +24,7 @@ from fuse_stream.format.check_snapshot import (
 from fuse_stream.format.columns import LeafTypes
 from fuse_stream.format.features import (
     BLOOM,
+    COMMENTS,
     COUNTS,
     DELETION_FILES,
     ERASURE,
@@ -36,6 +37,8 @@ from fuse_stream.format.features import (
     SEQUENCE,
     SIDES,
     SOURCES,
+    STORED_NAMES,
+    features_of_schema,
     used_features,
 )
 from fuse_stream.format.jsonio import (
@@ -72,6 +75,7 @@ from fuse_stream.format.schema import Schema, flaw_of
 KNOWN_FEATURES: frozenset[str] = frozenset(
     {
         BLOOM,
+        COMMENTS,
         COUNTS,
         DELETION_FILES,
         ERASURE,
@@ -84,9 +88,14 @@ KNOWN_FEATURES: frozenset[str] = frozenset(
         SEQUENCE,
         SIDES,
         SOURCES,
+        STORED_NAMES,
     }
 )
 """The `required_features` that this release can read and write."""
+
+NAMED_FORMAT_VERSION = 2
+"""The stored version of a table file whose columns have names in files or comments: it begins a
+clone. A reader of version 1 refuses it."""
 
 MAX_SEGMENT_BLOCKS = 60_000
 MAX_SEGMENT_BYTES = 256 * 1024 * 1024
@@ -278,7 +287,10 @@ def _most_unpacked(stored: bytes) -> int:
 
 def encode_table_file(table: TableFile) -> bytes:
     """Return the canonical bytes of `_fuse.json`."""
-    return dump_canonical(to_json(table, {}))
+    fields = to_json(table, {})
+    if features_of_schema(table.schema):
+        fields["format_version"] = NAMED_FORMAT_VERSION
+    return dump_canonical(fields)
 
 
 def decode_table_file(data: bytes) -> TableFile:
@@ -288,9 +300,15 @@ def decode_table_file(data: bytes) -> TableFile:
         CorruptObjectError: the bytes are not a table file.
         UnsupportedFormatError: a newer release wrote it.
     """
-    fields = _loaded(data, MAX_SNAPSHOT_BYTES)
+    fields = _loaded(data, MAX_SNAPSHOT_BYTES, known=NAMED_FORMAT_VERSION)
     schema = _schema_of(fields)
-    table = from_json(TableFile, fields, {})
+    wanted = NAMED_FORMAT_VERSION if features_of_schema(schema) else FORMAT_VERSION
+    _loaded(data, MAX_SNAPSHOT_BYTES, known=wanted)  # raises if a newer release wrote it
+    if fields["format_version"] < wanted:
+        raise CorruptObjectError(
+            "the format_version of the table file is not that of its columns", wanted=wanted
+        )
+    table = from_json(TableFile, {**fields, "format_version": FORMAT_VERSION}, {})
     check_cluster_key(table.cluster_key, schema)
     if grace_us(table.properties) != table.grace_us:  # no other object holds this file's hash
         raise CorruptObjectError("the grace of the table file differs from that in its properties")

@@ -78,8 +78,12 @@ class ReadLater(ByColumn[T]):
 def write_col_stats(
     stats: Mapping[int, ColumnStats], types: LeafTypes
 ) -> dict[str, dict[str, Any]]:
-    """Return statistics by column id as JSON values."""
-    return {str(column): write_stats(item, types[column]) for column, item in stats.items()}
+    """Return statistics by column id as JSON values, without columns that are not in `types`."""
+    return {
+        str(column): write_stats(item, types[column])
+        for column, item in stats.items()
+        if column in types  # not dropped
+    }
 
 
 def read_col_stats(items: Any, types: LeafTypes) -> Mapping[int, ColumnStats]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError, printable
+from fuse_stream.format.names_in_files import other_names, with_names_in_files
 from fuse_stream.format.schema import HIDDEN_PREFIX, Column, Schema, decimal_of, is_hidden
 
 _WIDENINGS: frozenset[tuple[str, str]] = frozenset(
@@ -166,11 +167,13 @@ def resolve(
         )
     next_id = iter(range(table.last_column_id + 1, 1_000_000_000)).__next__
     merged = _merge(table.columns, columns, next_id, "")
+    merged = with_names_in_files(merged, table)
     if merged == table.columns:
         return table, with_ids_of(merged, columns, next_id)
     # The names of `columns` are checked: a hidden one here is the table's.
     check_names(merged, table=table.columns, case_sensitive=case_sensitive, with_hidden=True)
-    schema = Schema(id=table.id + 1, last_column_id=max(_ids(merged)), columns=merged)
+    last_id = max(_ids(merged))
+    schema = dataclasses.replace(table, id=table.id + 1, last_column_id=last_id, columns=merged)
     if schema.last_column_id < table.last_column_id:
         schema = dataclasses.replace(schema, last_column_id=table.last_column_id)
     return schema, with_ids_of(merged, columns, next_id)
@@ -179,23 +182,30 @@ def resolve(
 def next_schema(head: Schema, content: Schema) -> Schema:
     """Return the schema after `head` of a commit that gives the table the columns of `content`."""
     last = max(head.last_column_id, content.last_column_id)  # ids are never reused
+    retired = {*head.retired, *content.retired}
     if content.columns == head.columns:
-        return dataclasses.replace(head, last_column_id=last)
-    return Schema(id=max(head.id, content.id) + 1, last_column_id=last, columns=content.columns)
+        return dataclasses.replace(head, last_column_id=last, retired=tuple(sorted(retired)))
+    return Schema(
+        id=max(head.id, content.id) + 1,
+        last_column_id=last,
+        columns=content.columns,
+        retired=tuple(sorted(retired.union(other_names(head.columns)))),
+    )
 
 
 def restored(schema: Schema, past: Schema, held: frozenset[int]) -> Schema:
     """Return `schema` extended so that it can read blocks of the older schema `past`.
 
     Both schemas are of one branch's history, so columns match by id. `held` are the ids of the
-    leaf columns of those blocks. A dropped column of which they hold a leaf is added again: with
-    its id, nullable, after the other columns of its level. A narrower type is widened.
+    leaf columns of those blocks. A column of which they hold a leaf, and which a rewind took away,
+    is added again: with its id, nullable, after the other columns of its level. A narrower type is
+    widened.
 
     Raises:
-        SchemaMismatchError: another column has the dropped column's name, or two types of one
-            column do not fit each other.
+        SchemaMismatchError: a column of which they hold a leaf was dropped; another column has the
+            name of one that is added again, or two types of one column do not fit each other.
     """
-    columns = _restored(schema.columns, past.columns, held, "")
+    columns = _restored(schema.columns, past.columns, held, frozenset(schema.retired), "")
     if columns == schema.columns:
         return schema
     return dataclasses.replace(schema, id=schema.id + 1, columns=columns)
@@ -255,7 +265,10 @@ def with_ids_of(
         _renumbered(column, new_id)
         if (other := known.get(column.name)) is None
         else dataclasses.replace(
-            column, id=other.id, children=with_ids_of(other.children, column.children, new_id)
+            column,
+            id=other.id,
+            stored=other.stored,
+            children=with_ids_of(other.children, column.children, new_id),
         )
         for column in target
     )
@@ -353,19 +366,31 @@ def _merge_column(column: Column, other: Column, next_id: Callable[[], int], pat
 
 
 def _restored(
-    columns: tuple[Column, ...], past: tuple[Column, ...], held: frozenset[int], path: str
+    columns: tuple[Column, ...],
+    past: tuple[Column, ...],
+    held: frozenset[int],
+    dropped: frozenset[str],
+    path: str,
 ) -> tuple[Column, ...]:
     lost = {column.id: column for column in past}
     found = []
     for column in columns:
         before = lost.pop(column.id, None)
-        found.append(column if before is None else _restored_column(column, before, held, path))
+        found.append(
+            column if before is None else _restored_column(column, before, held, dropped, path)
+        )
     together = {column.id for column in past}
     for before in lost.values():
         if held.isdisjoint(_ids((before,))):
             continue
+        if before.stored_name in dropped:
+            raise SchemaMismatchError(
+                "the blocks have a column that was dropped since", column=f"{path}{before.name}"
+            )
         for column in columns:
             is_same = column.name.casefold() == before.name.casefold()
+            # In files of the two, one name would be of two columns.
+            is_same = is_same or column.stored_name == before.stored_name
             if column.name == before.name or (is_same and column.id not in together):
                 raise SchemaMismatchError(
                     "the blocks have a dropped column whose name another column has now",
@@ -375,9 +400,12 @@ def _restored(
     return tuple(found)
 
 
-def _restored_column(column: Column, before: Column, held: frozenset[int], path: str) -> Column:
+def _restored_column(
+    column: Column, before: Column, held: frozenset[int], dropped: frozenset[str], path: str
+) -> Column:
     if column.type == before.type:
-        children = _restored(column.children, before.children, held, f"{path}{column.name}.")
+        name = f"{path}{column.name}."
+        children = _restored(column.children, before.children, held, dropped, name)
         return dataclasses.replace(column, children=children)
     if is_widening(before.type, column.type):
         return column

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 
 from fuse_stream.format import properties
 from fuse_stream.format.records import Operation, Snapshot
+from fuse_stream.format.schema import Schema
 
 BLOOM = "bloom"
 """Of a snapshot with Bloom filters, also in a side, or whose property asks for them."""
+
+COMMENTS = "comments"
+"""Of a snapshot whose columns have comments."""
 
 COUNTS = "counts"
 """Of a snapshot that counts the events of its batch."""
@@ -50,17 +54,28 @@ SIDES = "sides"
 SOURCES = "sources"
 """Of a snapshot in whose ledger an entry has sources."""
 
+STORED_NAMES = "stored_names"
+"""Of a snapshot with a column that has another name in files, or from which one was dropped."""
 
-def features_of(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the features that the properties of a table use, without rows."""
+
+def features_of(values: Mapping[str, str], *schemas: Schema) -> tuple[str, ...]:
+    """Return the features that the properties and the columns of a table use, without rows."""
     named = {BLOOM: properties.BLOOM, PRIVATE_COLUMNS: properties.PRIVATE}
-    return tuple(feature for feature, name in named.items() if values.get(name))
+    found = {feature for feature, name in named.items() if values.get(name)}
+    return tuple(sorted(found.union(*map(features_of_schema, schemas))))
+
+
+def features_of_schema(schema: Schema) -> tuple[str, ...]:
+    """Return the features that the columns of a table use."""
+    used = {COMMENTS: schema.has_comments, STORED_NAMES: schema.has_stored_names}
+    return tuple(feature for feature, is_used in used.items() if is_used)
 
 
 def used_features(snapshot: Snapshot) -> frozenset[str]:
     """Return the features that a snapshot uses."""
     ledger = snapshot.ledger.entries.values()
     sides = snapshot.sides.values()
+    schemas = [snapshot.schema, *(side.schema for side in sides)]
     totals = [snapshot.summary, *(side.summary for side in sides)]
     is_used = {
         BLOOM: any(summary.index_size for summary in totals),
@@ -76,5 +91,5 @@ def used_features(snapshot: Snapshot) -> frozenset[str]:
         SOURCES: any(entry.sources is not None for entry in ledger),
     }
     return frozenset(name for name, used in is_used.items() if used) | {
-        *features_of(snapshot.properties)
+        *features_of(snapshot.properties, *schemas)
     }

@@ -254,7 +254,7 @@ def _without_none(args: tuple[typing.Any, ...]) -> typing.Any:
 def _write_key_range(key_range: KeyRange, types: LeafTypes) -> dict[str, typing.Any]:
     def bounds(values: tuple[Value | None, ...]) -> list[typing.Any]:
         return [
-            None if value is None else value_to_json(value, types[column])
+            None if value is None or column not in types else value_to_json(value, types[column])
             for column, value in zip(key_range.columns, values, strict=True)
         ]
 

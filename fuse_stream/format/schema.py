@@ -4,6 +4,8 @@ Rules:
 - The types are Spark's, with Spark's names. Each column says whether it is nullable.
 - A widened column keeps its id; the id of a dropped column is never reused.
 - The Arrow schema has the ids as `PARQUET:field_id`, so blocks have them.
+- The name of a column in files never changes, and no other column of its level gets it: Spark's
+  reader prunes nested columns, and filters rows, by names. `stored_form` has these names.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+
+from fuse_stream.format.stored_fields import IF_ANY
 
 STRUCT, ARRAY, MAP = "struct", "array", "map"
 NESTED = frozenset({STRUCT, ARRAY, MAP})
@@ -27,6 +31,12 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 
 HIDDEN_PREFIX = "_fuse_"
 """Of the names of hidden columns, in any case."""
+
+MAX_RETIRED = 100_000
+"""The most names of dropped columns that a schema has; a writer drops no column at a tenth of it,
+since the histories of branches may come together."""
+MAX_COMMENT = 10_000
+"""The most characters of a comment."""
 
 _CHILD_COUNTS = {STRUCT: range(1, sys.maxsize), ARRAY: range(1, 2), MAP: range(2, 3)}
 
@@ -43,6 +53,14 @@ class Column:
     nullable: bool = True
     children: tuple[Column, ...] = ()
     """A struct's columns; an array's element; a map's key and value."""
+    stored: str | None = None
+    """The name in files; None if it is `name`."""
+    comment: str | None = None
+
+    @property
+    def stored_name(self) -> str:
+        """The name in files."""
+        return self.name if self.stored is None else self.stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +68,8 @@ class Leaf:
     """A primitive column as Parquet stores it."""
 
     path: tuple[str, ...]
+    stored_path: tuple[str, ...]
+    """The path in files."""
     column: Column
     repeated: bool
     """True if it is inside an array or a map; such a leaf has no statistics."""
@@ -64,11 +84,13 @@ class Schema:
     last_column_id: int
     """The largest id that any column ever had; never decreases."""
     columns: tuple[Column, ...]
+    retired: tuple[str, ...] = field(default=(), metadata=IF_ANY)
+    """The names in files of dropped columns, sorted: no new column of any level gets one."""
 
     def leaves(self) -> Iterator[Leaf]:
         """Yield the primitive columns, depth first, in Parquet's order."""
         for column in self.columns:
-            yield from _leaves(column, (column.name,), repeated=False)
+            yield from _leaves(column, (), (), repeated=False)
 
     @cached_property
     def leaf_types(self) -> Mapping[int, str]:
@@ -85,12 +107,25 @@ class Schema:
         return {
             leaf.path: leaf.column.id
             for leaf in self.leaves()
-            if not leaf.repeated and not any(name.startswith(".") for name in leaf.path[1:])
+            if not leaf.repeated and not any(name.startswith(".") for name in leaf.stored_path[1:])
         }
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the top columns."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def has_stored_names(self) -> bool:
+        """True if a column has, or had, another name than in files: names may mean other columns.
+
+        Then a name may be that of another column in another version.
+        """
+        return bool(self.retired) or any(map(_is_renamed, self.columns))
+
+    @cached_property
+    def has_comments(self) -> bool:
+        """True if a column has a comment."""
+        return any(map(_is_commented, self.columns))
 
     @cached_property
     def visible(self) -> Schema:
@@ -126,6 +161,7 @@ def flaw_of(schema: Schema) -> str | None:
         if not schema.columns:
             return "there are no columns"
         _check_columns(schema.columns, ids, 0)
+        _check_retired(schema.retired)
     except ValueError as error:
         return str(error)
     if len(set(ids)) != len(ids):
@@ -140,7 +176,15 @@ def _check_columns(columns: tuple[Column, ...], ids: list[int], depth: int) -> N
         raise ValueError(f"more than {MAX_DEPTH} levels of nested types")
     if len({column.name for column in columns}) != len(columns):
         raise ValueError("two columns have the same name")
+    if len({column.stored_name for column in columns}) != len(columns):
+        raise ValueError("two columns have the same name in files")
     for column in columns:
+        if column.stored is not None and (
+            column.stored == column.name or not column.stored or "\0" in column.stored
+        ):
+            raise ValueError("a column's name in files is none")
+        if column.comment is not None and not 0 < len(column.comment) <= MAX_COMMENT:
+            raise ValueError("a comment is empty or too long")
         ids.append(column.id)
         decimal = decimal_of(column.type)
         known = column.type in PRIMITIVES or column.type in NESTED
@@ -149,14 +193,68 @@ def _check_columns(columns: tuple[Column, ...], ids: list[int], depth: int) -> N
         counts = _CHILD_COUNTS.get(column.type, range(1))
         if len(column.children) not in counts:
             raise ValueError(f"{column.type} has {len(column.children)} parts")
+        if column.type in {ARRAY, MAP} and any(child.stored for child in column.children):
+            raise ValueError(f"a part of {column.type} has another name in files")
         _check_columns(column.children, ids, depth + 1)
 
 
-def _leaves(column: Column, path: tuple[str, ...], *, repeated: bool) -> Iterator[Leaf]:
+def _check_retired(retired: tuple[str, ...]) -> None:
+    if len(retired) > MAX_RETIRED:
+        raise ValueError(f"more than {MAX_RETIRED} names of dropped columns")
+    if list(retired) != sorted(set(retired)) or "" in retired:
+        raise ValueError("the names of dropped columns are out of order")
+
+
+def stored_form(schema: Schema) -> Schema:
+    """Return the schema with the names that its columns have in files, at every depth."""
+    if not any(map(_is_renamed, schema.columns)):
+        return schema
+    return _stored_form(schema)
+
+
+@lru_cache(maxsize=256)
+def _stored_form(schema: Schema) -> Schema:
+    return replace(schema, columns=tuple(map(stored_column, schema.columns)))
+
+
+def stored_column(column: Column) -> Column:
+    """Return a column with the names that it and its children have in files."""
+    if not _is_renamed(column):
+        return column
+    children = tuple(map(stored_column, column.children))
+    return replace(column, name=column.stored_name, stored=None, children=children)
+
+
+def current_paths(schema: Schema) -> Mapping[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths of all columns, at every depth, by their paths in files."""
+    return dict(_current_paths(schema.columns, (), ()))
+
+
+def _current_paths(
+    columns: tuple[Column, ...], stored: tuple[str, ...], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    for column in columns:
+        in_files, current = (*stored, column.stored_name), (*path, column.name)
+        yield in_files, current
+        yield from _current_paths(column.children, in_files, current)
+
+
+def _is_renamed(column: Column) -> bool:
+    return column.stored is not None or any(map(_is_renamed, column.children))
+
+
+def _is_commented(column: Column) -> bool:
+    return column.comment is not None or any(map(_is_commented, column.children))
+
+
+def _leaves(
+    column: Column, above: tuple[str, ...], stored: tuple[str, ...], *, repeated: bool
+) -> Iterator[Leaf]:
+    path, stored_path = (*above, column.name), (*stored, column.stored_name)
     if column.type not in NESTED:
-        yield Leaf(path=path, column=column, repeated=repeated)
+        yield Leaf(path=path, stored_path=stored_path, column=column, repeated=repeated)
         return
     for child in column.children:
         yield from _leaves(
-            child, (*path, child.name), repeated=repeated or column.type in {ARRAY, MAP}
+            child, path, stored_path, repeated=repeated or column.type in {ARRAY, MAP}
         )

@@ -85,7 +85,7 @@ def bind(columns: Sequence[IndexColumn], schema: Schema) -> Aggregate:
     bound = []
     for at, shown in enumerate(columns, 1):
         column = None if shown.column is None else known.get(shown.column)
-        if shown.column is not None and (column is None or stored_name(column) != shown.stored):
+        if shown.column is not None and (column is None or column.stored_name != shown.stored):
             raise InvalidInputError(
                 "this version of the table lacks a column of the aggregate; name a version that "
                 "has it, or drop the index",
@@ -109,11 +109,6 @@ def bind(columns: Sequence[IndexColumn], schema: Schema) -> Aggregate:
         ),
         types=tuple(known[column].type for column in ids),
     )
-
-
-def stored_name(column: Column) -> str:
-    """Return the name under which blocks have a column; it is the same for as long as its id."""
-    return column.name
 
 
 def result_type(function: str | None, column: Column | None) -> str:

@@ -16,7 +16,6 @@ from fuse_stream.format.indexes import MAX_INDEX_COLUMNS, IndexColumn
 from fuse_stream.format.jsonio import is_storable
 from fuse_stream.format.names import nearest
 from fuse_stream.format.schema import Column, Schema
-from fuse_stream.indexes.spec import stored_name
 
 T = TypeVar("T")
 
@@ -103,7 +102,7 @@ def parse_aggregate(sql: str, schema: Schema) -> tuple[IndexColumn, ...]:
                 name=item.name,
                 function=item.function,
                 column=None if column is None else column.id,
-                stored=None if column is None else stored_name(column),
+                stored=None if column is None else column.stored_name,
             )
         )
     _check(found, groups, grouped)

@@ -383,7 +383,9 @@ class Metadata:
                 segment = decode_segment(stored, ref.sha256, types)
             return segment, _statistics_in(segment, types)
 
-        return self._segments.iter_loaded(self.store, refs, self._get_segment, decode)
+        # A column that a later version has dropped is left out there, and in no other version.
+        variant = frozenset(types)
+        return self._segments.iter_loaded(self.store, refs, self._get_segment, decode, variant)
 
     def _get_segment(self, ref: SegmentRef) -> bytes:
         try:
@@ -406,7 +408,8 @@ class Metadata:
         """Store a segment and return the reference to it for a snapshot."""
         stored, sha256 = encode_segment(segment, types)
         self.store.put(segment_key(segment_id), stored)
-        self._segments.keep(segment_id, segment, _statistics_in(segment, types))
+        cost = _statistics_in(segment, types)
+        self._segments.keep(segment_id, segment, cost, frozenset(types))
         return SegmentRef(
             id=segment_id,
             sha256=sha256,

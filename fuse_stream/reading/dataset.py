@@ -20,6 +20,7 @@ from pyarrow import fs
 from fuse_stream.errors import UnsupportedStorageError
 from fuse_stream.format.arrow import arrow_schema
 from fuse_stream.format.records import Block, Snapshot
+from fuse_stream.format.schema import stored_form
 from fuse_stream.objects.blocks import open_block
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.reading.history import expiry_reported
@@ -52,7 +53,8 @@ def dataset_of(metadata: Metadata, snapshot: Snapshot, selection: Selection) -> 
 def _is_whole(block: Block, snapshot: Snapshot, selection: Selection) -> bool:
     """True if a block has the columns of the snapshot's schema, and only wanted rows."""
     return (
-        block.schema_id == snapshot.schema.id
+        stored_form(snapshot.schema) is snapshot.schema  # a dataset finds columns by name
+        and block.schema_id == snapshot.schema.id
         and block.hidden is None
         and stats_must_match(selection, block.col_stats, block.row_count)
     )

@@ -3,6 +3,9 @@
 Rules:
 - Segments name all that Spark must know of a file; nothing is listed. On a remote store the first
   block is looked for, so that a store without access is found before tasks start.
+- Columns are found by id, and have the names that they have in files: Spark tests filters by names,
+  and prunes nested columns by them. A projection gives the columns the names of the schema; Spark
+  sees through it.
 - Columns are found by id, not by name. Reader options cannot switch that on, so the files are
   resolved in a session of their own, and the analyzed plan is moved to the user's session.
 - The plan runs in the user's session: its time zone, its shuffles, its cache.
@@ -23,7 +26,8 @@ from fuse_stream.errors import (
     UnsupportedStorageError,
 )
 from fuse_stream.format.records import ColumnStats
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Column, Schema, current_paths, stored_form
+from fuse_stream.predicate.renamed import renamed
 from fuse_stream.spark.block_list import BlockFile, BlockList, BlocksOfAKind, missing_block
 from fuse_stream.spark.hidden_rows import (
     NOTHING_HIDDEN,
@@ -54,8 +58,7 @@ _FIRST_WORD, _FILE = "_fuse_first_word", "_fuse_file"
 _FLOATS = frozenset({"float", "double"})
 
 READER_SETTINGS: Mapping[str, str] = {
-    # If off, a renamed or added column is silently read as nulls. Filters on row groups still go by
-    # name: with renaming, they must be off for blocks that are older than the new name.
+    # If off, the columns of files that another writer made are found by name.
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
     # Names that differ in case are different columns.
@@ -119,7 +122,7 @@ def scan_blocks(spark: SparkSession, reader: JavaObject, scan: BlockScan) -> Any
 
     Raises: the errors of `read_blocks`.
     """
-    if ROW_INDEX in scan.schema.names():
+    if ROW_INDEX in {*scan.schema.names(), *stored_form(scan.schema).names()}:
         raise InvalidInputError(
             "Spark's Parquet reader fills a column of this name itself: leave it out of columns, "
             'or read with spark.read.format("fuse")',
@@ -153,9 +156,10 @@ def _scanned(
 ) -> Any:
     """Return the rows of some blocks of a scan, in the session `reader`."""
     jvm = jvm_of(spark)
-    names = [*scan.schema.names(), *(each.name for each in scan.constants)]
+    in_files = stored_form(scan.schema)
+    names = [*in_files.names(), *(each.name for each in scan.constants)]
     first_word, file = (unused_name(name, names) for name in (_FIRST_WORD, _FILE))
-    fields, constants = struct_of(scan.schema), [*scan.constants]
+    fields, constants = struct_of(in_files), [*scan.constants]
     if scan.places is not None or hiding:
         fields.add(ROW_INDEX, "long")
     if scan.places is not None:
@@ -171,7 +175,10 @@ def _scanned(
         return (*block.constants, *name, *start)
 
     def find(filters: JavaObject) -> list[ScannedFile]:
-        found = blocks.matching(read_filters(filters, scan.schema))
+        where = read_filters(filters, in_files)
+        if where is not None and in_files is not scan.schema:
+            where = renamed(where, current_paths(scan.schema))
+        found = blocks.matching(where)
         _check_first(jvm, reader, found)
         return [
             ScannedFile(
@@ -196,11 +203,50 @@ def _scanned(
     if hidden:
         start, row = (rows.col(quoted(name)) for name in (first_word, ROW_INDEX))
         shown = without_hidden(spark, rows, start, row, hidden)
-    columns = columns_of(jvm, names)
+    columns = {
+        **_current_columns(jvm, reader, scan.schema),
+        **columns_of(jvm, (each.name for each in scan.constants)),
+    }
     if scan.places is not None:
         for name, place in zip(scan.places, (file, ROW_INDEX), strict=True):
             columns[name] = getattr(columns_of(jvm, [place])[place], "as")(name)
     return shown.select(scala_seq(jvm, columns.values()))
+
+
+def _current_columns(jvm: Any, reader: JavaObject, schema: Schema) -> dict[str, Any]:
+    """Return the columns of a schema by their names, made of those that files have."""
+    in_files = stored_form(schema)
+    columns = columns_of(jvm, in_files.names())
+    if in_files is schema:
+        return columns
+    found = {}
+    fields = struct_of(schema).fields
+    for column, stored, field in zip(schema.columns, in_files.columns, fields, strict=True):
+        values = columns[stored.name]
+        if column.children and column != stored and column.children != stored.children:
+            # By position: both have the same fields, with other names.
+            values = values.cast(reader.parseDataType(_plain(field.dataType).json()))
+        found[column.name] = getattr(values, "as")(column.name)
+    return found
+
+
+def _plain(data_type: spark_types.DataType) -> spark_types.DataType:
+    """Return a type without the ids of its columns."""
+    match data_type:
+        case spark_types.StructType():
+            return spark_types.StructType(
+                [
+                    spark_types.StructField(field.name, _plain(field.dataType), field.nullable)
+                    for field in data_type.fields
+                ]
+            )
+        case spark_types.ArrayType():
+            return spark_types.ArrayType(_plain(data_type.elementType), data_type.containsNull)
+        case spark_types.MapType():
+            key, value = _plain(data_type.keyType), _plain(data_type.valueType)
+            return spark_types.MapType(key, value, data_type.valueContainsNull)
+        case _:
+            return data_type
 
 
 def _check_first(jvm: Any, reader: JavaObject, blocks: Sequence[BlockFile]) -> None:
@@ -259,7 +305,7 @@ def filter_options(
         options["parquet.filter.stats.enabled"] = "false"
     # Its dictionaries distinguish -0.0 from 0.0: `x = 0` would lose rows; Spark takes them for
     # equal. And it finds a dictionary by the path with dots: for column `a.b`, field b of a.
-    is_dotted = any("." in name for leaf in table.leaves() for name in leaf.path)
+    is_dotted = any("." in name for leaf in table.leaves() for name in leaf.stored_path)
     if is_unknown or is_dotted or any(map(_may_hold_zero, known)):
         options["parquet.filter.dictionary.enabled"] = "false"
     return options

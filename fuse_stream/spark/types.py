@@ -45,9 +45,9 @@ def columns_of_spark(schema: spark.StructType) -> tuple[Column, ...]:
     return tuple(_column(field, ids.__next__, field.name) for field in schema.fields)
 
 
-def spark_schema(schema: Schema) -> spark.StructType:
+def spark_schema(schema: Schema, *, has_comments: bool = False) -> spark.StructType:
     """Return the schema of a table in Spark's types, without column ids."""
-    return spark.StructType([_field(column) for column in schema.columns])
+    return spark.StructType([_field(column, has_comments) for column in schema.columns])
 
 
 def spark_schema_of(schema: pa.Schema) -> spark.StructType:
@@ -92,19 +92,22 @@ def _described(data_type: spark.DataType, path: str) -> tuple[str, list[spark.St
     return name, []
 
 
-def _field(column: Column) -> spark.StructField:
-    return spark.StructField(column.name, _data_type(column), column.nullable)
+def _field(column: Column, has_comments: bool) -> spark.StructField:  # noqa: FBT001 - private
+    is_told = has_comments and column.comment is not None
+    metadata = {"comment": column.comment} if is_told else None
+    data_type = _data_type(column, has_comments)
+    return spark.StructField(column.name, data_type, column.nullable, metadata)
 
 
-def _data_type(column: Column) -> spark.DataType:
+def _data_type(column: Column, has_comments: bool) -> spark.DataType:  # noqa: FBT001 - private
     if column.type == STRUCT:
-        return spark.StructType([_field(child) for child in column.children])
+        return spark.StructType([_field(child, has_comments) for child in column.children])
     if column.type == ARRAY:
         element = column.children[0]
-        return spark.ArrayType(_data_type(element), element.nullable)
+        return spark.ArrayType(_data_type(element, has_comments), element.nullable)
     if column.type == MAP:
-        key, value = column.children
-        return spark.MapType(_data_type(key), _data_type(value), value.nullable)
+        key, value = (_data_type(child, has_comments) for child in column.children)
+        return spark.MapType(key, value, column.children[1].nullable)
     if decimal := decimal_of(column.type):
         return spark.DecimalType(*decimal)
     return _SPARK_PRIMITIVES[column.type]

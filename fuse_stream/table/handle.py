@@ -18,7 +18,7 @@ from fuse_stream.commit.create import (
     finish_create,
 )
 from fuse_stream.commit.create import probe_store as probe_store_of
-from fuse_stream.commit.plan import Intent, Staged
+from fuse_stream.commit.plan import Intent, Staged, check_texts
 from fuse_stream.commit.stage import measure_rows, stage_rows
 from fuse_stream.errors import (
     ConflictError,
@@ -42,6 +42,7 @@ from fuse_stream.objects.refs import MAIN_BRANCH, load_branch
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.storage.base import Store
 from fuse_stream.storage.secrets import StorageOptions
+from fuse_stream.table.alter import SchemaUpdate
 from fuse_stream.table.arriving import Data, api_batch, rows_in
 from fuse_stream.table.changes import BranchChanges
 from fuse_stream.table.history import BranchHistory
@@ -275,6 +276,31 @@ class Table(BranchHistory, BranchChanges, BranchOptimization, BranchIndexes):
             unset=frozenset(names) - defaults.keys(),
         )
         return self._alter(intent, on_conflict)
+
+    def update_schema(
+        self, *, on_conflict: str = "error", message: str = "", author: str = ""
+    ) -> SchemaUpdate:
+        """Return changes of the table's columns, which one commit applies.
+
+        No file is rewritten, and each version keeps the columns that it has::
+
+            with t.update_schema() as change:
+                change.rename_column("dest", "destination")
+                change.add_column("gate", "string", after="destination")
+
+        Args:
+            on_conflict: "error", or "replan" to apply the changes to the newest columns if another
+                writer is faster.
+            message: a text for the log; what changes, if not given.
+            author: of the commit.
+
+        Raises:
+            InvalidInputError: an argument is not valid.
+        """
+        check_texts(message=message, author=author)
+        return SchemaUpdate(
+            self.committer, replan=may_replan(on_conflict), message=message, author=author
+        )
 
     def cluster_by(self, columns: Sequence[str], *, on_conflict: str = "error") -> Snapshot:
         """Set the cluster key, and return the new snapshot; no columns remove the key.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError, SchemaMismatchError
 from fuse_stream.format.evolve import merged
+from fuse_stream.format.names_in_files import clashes
 from fuse_stream.format.records import Block, Snapshot
 from fuse_stream.format.schema import Schema
 from fuse_stream.objects.slots import Metadata
@@ -86,9 +87,9 @@ def bisect(
         raise InvalidInputError(
             "the first version is past the last; exchange them", first=low, last=newest.version
         )
-    if first is not None:
-        history.load(first)  # raises if it has expired: it may not be tested itself
+    oldest_schema = history.load(low).snapshot.schema  # raises if it has expired
     tester = _Tester(history.metadata, newest.schema, where, time_zone)
+    tester.check_names(oldest_schema, low)  # it may not be tested itself
     found: Snapshot | None = None
     oldest, end = low, newest.version + 1  # `end` past the last means: in no snapshot
     while low < end:
@@ -113,6 +114,16 @@ class _Tester:
         self._counts = MatchCounts(metadata.store)
         self._used = select_matches(last, where, time_zone=time_zone).read
         self._selections: dict[Schema, Selection] = {}
+
+    def check_names(self, schema: Schema, version: int) -> None:
+        """Raise InvalidInputError if a name of the predicate is another column's in a version."""
+        if lines := clashes(self._used, schema):
+            raise InvalidInputError(
+                "a column of the predicate had another name before, or its name was that of "
+                "another column; search from a later version on, or on another column",
+                version=version,
+                difference=lines,
+            )
 
     def test(self, snapshot: Snapshot) -> bool:
         before = self._counts.blocks_read
@@ -151,6 +162,7 @@ class _Tester:
 
         No block of the snapshot has the ids of the added columns, so they are null.
         """
+        self.check_names(snapshot.schema, snapshot.version)
         try:
             return merged(snapshot.schema, self._used)
         except SchemaMismatchError as error:

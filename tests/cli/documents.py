@@ -66,6 +66,7 @@ def run(*arguments: object) -> Any:
 
 def _runs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from _looking(folder / "flights", folder / "plain")
+    yield from _columns(folder / "columns")
     yield from _naming(folder / "flights", folder / "clone")
     yield from _coming_and_going(folder)
     yield from _going_back(folder)
@@ -117,6 +118,13 @@ def _looking(path: Path, plain: Path) -> Iterator[tuple[str, Any]]:
     yield "blame PATH WHERE", run("blame", path, "id IN (1, 9)")
     yield "bisect PATH WHERE", run("bisect", path, "id = 9")
     yield "consumers PATH", run("consumers", path)
+
+
+def _columns(path: Path) -> Iterator[tuple[str, Any]]:
+    Table.create(path, SCHEMA).append(rows(1))
+    yield "schema PATH", run("schema", path)
+    options = ("--rename", "name", "label", "--comment", "id", "of the row", "--add", "n", "long")
+    yield "schema PATH --rename COLUMN NAME", run("schema", path, *options)
 
 
 def _naming(path: Path, clone: Path) -> Iterator[tuple[str, Any]]:

@@ -206,6 +206,13 @@ CASES: dict[str, Cases] = {
         [at.table, "--timestamp", EVIL],
         [at.streamed, "--version", 2, "--retire", EVIL, "-m", EVIL],
     ],
+    "schema": lambda at: [
+        [at.table],
+        [at.table, "--rename", "k", EVIL, "-m", EVIL, "--author", EVIL],
+        [at.table, "--add", EVIL, "string", "--comment", EVIL, EVIL],
+        [at.table, "--drop", EVIL],
+        [at.table, "--add", "n", EVIL],
+    ],
     "show": lambda at: [[at.table], [at.table, 2], [at.streamed], [at.table, EVIL]],
     "stats": lambda at: [[at.table], [at.streamed], [at.table, "--garbage"]],
     "tag": lambda at: [

@@ -42,6 +42,7 @@ WRITING = [
     ("retry", "{kept}"),
     ("revert", "{t}", "2"),
     ("rewind", "{t}", "--after-batch", "1", "--checkpoint", "{old}", "{new}"),
+    ("schema", "{t}", "--add", "x", "long"),
     ("tag", "{t}", "good"),
     ("unpin", "{t}", "{clone}"),
     ("update", "{t}", "k = 5", "--set", "k=6"),

@@ -1022,8 +1022,15 @@ def test_what_is_not_the_one_encoding_is_corrupt(old: bytes, new: bytes) -> None
         read_whole(text_of(encode_snapshot(example_snapshot()), old, new))
 
 
-@pytest.mark.parametrize("decode", [decode_snapshot, decode_table_file])
-@pytest.mark.parametrize("version", [b"2", b"99"])
+@pytest.mark.parametrize(
+    ("decode", "version"),
+    [
+        (decode_snapshot, b"2"),
+        (decode_snapshot, b"99"),
+        (decode_table_file, b"3"),  # 2 is for columns with names in files
+        (decode_table_file, b"99"),
+    ],
+)
 def test_a_newer_format_says_upgrade(decode: Callable[[bytes], object], version: bytes) -> None:
     with pytest.raises(UnsupportedFormatError, match="upgrade"):
         decode(b'{"format_version":' + version + b',"what":"ever"}')

@@ -43,7 +43,17 @@ def examples() -> dict[str, Snapshot]:
         inserted=1, updated=2, deleted=3, applied=4, superseded=5, duplicate=6, quarantined=7
     )
     sequence = Sequenced(scd_type=2, keys=(5, 8), tracked=(10,))
+    first, second, *others = snapshot.schema.columns
+    named = (dataclasses.replace(first, name="renamed", stored=first.name), second, *others)
+    told = (dataclasses.replace(first, comment="what it is"), second, *others)
     changed = {
+        features.COMMENTS: dataclasses.replace(
+            snapshot, schema=dataclasses.replace(snapshot.schema, columns=told)
+        ),
+        features.STORED_NAMES: dataclasses.replace(
+            snapshot,
+            schema=dataclasses.replace(snapshot.schema, columns=named, retired=("dropped",)),
+        ),
         features.BLOOM: dataclasses.replace(
             snapshot,
             properties={"fuse.bloom.columns": "long,string"},
@@ -141,6 +151,9 @@ def append_a_batch_of_a_table(table: Table) -> None:
 
 NEEDS: dict[str, Callable[[Table], object]] = {
     features.BLOOM: lambda table: table.set_properties({"fuse.bloom.columns": "v"}),
+    features.COMMENTS: lambda table: (
+        table.update_schema().update_column("k", comment="the key").commit()
+    ),
     features.COUNTS: send,
     features.DELETION_FILES: lambda table: table.delete("k = 1"),
     features.ERASURE: lambda table: table.erase("k = 1"),
@@ -153,6 +166,7 @@ NEEDS: dict[str, Callable[[Table], object]] = {
     features.SEQUENCE: send,
     features.SIDES: send,
     features.SOURCES: append_a_batch_of_a_table,
+    features.STORED_NAMES: lambda table: table.update_schema().rename_column("v", "w").commit(),
 }
 """What makes a table need a feature."""
 

@@ -30,9 +30,9 @@ def test_leaves_are_yielded_depth_first_with_their_path() -> None:
     found = list(schema(LONG, nested("map", key, value)).leaves())
 
     assert found == [
-        Leaf(path=("a",), column=LONG, repeated=False),
-        Leaf(path=("n", "key"), column=key, repeated=True),
-        Leaf(path=("n", "n", "x"), column=inner, repeated=True),
+        Leaf(path=("a",), stored_path=("a",), column=LONG, repeated=False),
+        Leaf(path=("n", "key"), stored_path=("n", "key"), column=key, repeated=True),
+        Leaf(path=("n", "n", "x"), stored_path=("n", "n", "x"), column=inner, repeated=True),
     ]
 
 

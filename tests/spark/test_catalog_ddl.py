@@ -79,7 +79,6 @@ def test_create_table_again_is_refused_unless_it_says_if_not_exists(lake: Lake) 
         ("CREATE TABLE lake.t (a INT, b DATE) PARTITIONED BY (days(b))", "CLUSTER BY"),
         ("CREATE TABLE lake.t (a INT) LOCATION '/elsewhere'", "leave LOCATION out"),
         ("CREATE TABLE lake.t (a INT) USING orc", "USING fuse"),
-        ("CREATE TABLE lake.t (a INT COMMENT 'x')", "comments"),
         ("CREATE TABLE lake.t (a INT) TBLPROPERTIES ('fuse.nope' = '1')", "property"),
         ("CREATE TABLE lake.t (_fuse_a INT)", "reserved"),
         ("CREATE TABLE lake.t (a INTERVAL DAY)", "UnsupportedTypeError"),
@@ -205,13 +204,11 @@ def test_alter_table_sets_and_removes_properties_and_the_cluster_key(lake: Lake)
 @pytest.mark.parametrize(
     ("statement", "remedy"),
     [
-        ("ALTER TABLE lake.t RENAME COLUMN a TO z", "columns keep their names"),
-        ("ALTER TABLE lake.t DROP COLUMN a", "columns stay"),
-        ("ALTER TABLE lake.t ALTER COLUMN a FIRST", "columns stay in their order"),
-        ("ALTER TABLE lake.t ALTER COLUMN a COMMENT 'x'", "no comments"),
-        ("ALTER TABLE lake.t ADD COLUMN z INT FIRST", "FIRST or AFTER"),
-        ("ALTER TABLE lake.t ADD COLUMN z INT COMMENT 'x'", "COMMENT"),
-        ("ALTER TABLE lake.t ADD COLUMN s.z INT", "merge_schema=True"),
+        ("ALTER TABLE lake.t RENAME COLUMN s.x TO _change_type.y", "PARSE_SYNTAX_ERROR"),
+        ("ALTER TABLE lake.t RENAME COLUMN a TO _change_type", "the change feed uses"),
+        ("ALTER TABLE lake.t DROP COLUMN s.x", "at least one column"),
+        ("ALTER TABLE lake.t ADD COLUMN z INT NOT NULL", "older rows"),
+        ("ALTER TABLE lake.t ALTER COLUMN a SET NOT NULL", "nullable column to non-nullable"),
         ("ALTER TABLE lake.t ALTER COLUMN a TYPE STRING", "wider"),
         ("ALTER TABLE lake.t SET TBLPROPERTIES ('fuse.nope' = '1')", "property"),
         ("ALTER TABLE lake.t UNSET TBLPROPERTIES ('nope')", "no such property"),
@@ -226,6 +223,69 @@ def test_a_change_that_the_format_lacks_is_refused_and_changes_nothing(
     message = lake.refuses(statement, remedy)
     assert "\tat " not in message
     assert open_table(lake).head().version == 0
+
+
+def test_alter_table_renames_drops_adds_and_moves_columns(lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE lake.t AS SELECT id AS a, named_struct('x', id, 'y', 'y') AS s, 'b' AS b "
+        "FROM range(2)"
+    )
+    lake.sql("ALTER TABLE lake.t RENAME COLUMN a TO c")
+    lake.sql("ALTER TABLE lake.t RENAME COLUMN s.x TO z")
+    lake.sql("ALTER TABLE lake.t DROP COLUMNS (b, s.y)")
+    lake.sql("ALTER TABLE lake.t ADD COLUMNS (a STRING FIRST, b INT AFTER c)")
+    lake.sql("ALTER TABLE lake.t ADD COLUMN s.x STRING FIRST")
+    lake.sql("ALTER TABLE lake.t DROP COLUMN IF EXISTS nothing")
+    lake.sql("INSERT INTO lake.t VALUES ('new', 9, 7, named_struct('x', 'n', 'z', 9))")
+    lake.sql("ALTER TABLE lake.t ALTER COLUMN c AFTER s")
+
+    assert lake.spark.table("lake.t").columns == ["a", "b", "s", "c"]
+    assert sorted(lake.sql("SELECT c, a, b, s.x, s.z FROM lake.t")) == [
+        (0, None, None, None, 0),
+        (1, None, None, None, 1),
+        (9, "new", 7, "n", 9),
+    ]
+    assert lake.sql("SELECT c FROM lake.t WHERE a IS NULL AND b IS NULL AND c = 1") == [1]
+    assert lake.sql("SELECT s.x FROM lake.t VERSION AS OF 1 WHERE b = 'b' AND a = 1") == [1]
+
+
+def test_rows_change_by_the_new_names(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.t AS SELECT id AS a, named_struct('x', id) AS s FROM range(4)")
+    lake.sql("ALTER TABLE lake.t RENAME COLUMN a TO b")
+    lake.sql("ALTER TABLE lake.t RENAME COLUMN s.x TO z")
+    lake.sql("ALTER TABLE lake.t ADD COLUMN a STRING")
+    lake.sql("UPDATE lake.t SET a = 'updated' WHERE b = 1")
+    lake.sql("DELETE FROM lake.t WHERE b = 2")
+    lake.sql(
+        "MERGE INTO lake.t USING (SELECT id AS b FROM range(3, 5)) AS n ON t.b = n.b "
+        "WHEN MATCHED THEN UPDATE SET a = 'merged', s.z = 30 "
+        "WHEN NOT MATCHED THEN INSERT (a, b, s) VALUES ('added', n.b, named_struct('z', 40L))"
+    )
+
+    wanted = [(0, None, 0), (1, "updated", 1), (3, "merged", 30), (4, "added", 40)]
+    assert sorted(lake.sql("SELECT b, a, s.z FROM lake.t")) == wanted
+    assert sorted(lake.sql("SELECT b, a, s.z FROM lake.t WHERE a IS NOT NULL")) == wanted[1:]
+    assert open_table(lake).fsck(deep=True).is_sound
+
+
+def test_comments_are_kept_and_shown(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.t (a INT COMMENT 'first', s STRUCT<x: INT COMMENT 'inner'>)")
+    lake.sql("ALTER TABLE lake.t ALTER COLUMN a COMMENT 'second'")
+    lake.sql("ALTER TABLE lake.t ADD COLUMN b INT COMMENT 'third'")
+
+    shown = lake.sql("DESCRIBE lake.t")
+    assert shown[0] == ("a", "int", "second")
+    assert shown[2] == ("b", "int", "third")
+    assert '"comment":"inner"' in lake.spark.table("lake.t").schema.json()
+
+
+def test_not_null_is_dropped(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.t (a BIGINT NOT NULL, b BIGINT)")
+    lake.sql("INSERT INTO lake.t VALUES (0, 1)")
+    lake.refuses("INSERT INTO lake.t VALUES (NULL, 1)", "NULL")
+    lake.sql("ALTER TABLE lake.t ALTER COLUMN a DROP NOT NULL")
+    lake.sql("INSERT INTO lake.t VALUES (NULL, 1)")
+    assert lake.sql("SELECT count(*) FROM lake.t WHERE a IS NULL") == [1]
 
 
 # ---- drop

@@ -5,23 +5,27 @@ What the format does not have is refused, with what to do instead; nothing is le
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from fuse_stream.errors import InvalidInputError
+from fuse_stream.format.alter_schema import find_column
 from fuse_stream.format.evolve import first_schema
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Column, Schema
 from fuse_stream.spark.types import columns_of_spark
 from fuse_stream.storage.open import open_store
-from fuse_stream.table.alter import add_columns, widen_column
+from fuse_stream.table.alter import SchemaUpdate
 from fuse_stream.table.handle import Table, create_at
 from fuse_stream.table.location import TableLocation
 
 CLUSTER_BY = "cluster_by"
+COMMENT = "comment"
+"""In the metadata of Spark's fields."""
 
 _OF_SPARK = frozenset(
     {"provider", "owner", "location", "external", "is_managed_location", "table_type", "collation"}
@@ -60,7 +64,7 @@ def read_description(location: TableLocation, parts: Sequence[Any]) -> Descripti
     for field in fields.fields:
         check_field(field.name, field.metadata)
     return Description(
-        schema=first_schema(columns_of_spark(fields), case_sensitive=True),
+        schema=first_schema(_commented(columns_of_spark(fields), fields), case_sensitive=True),
         cluster_by=_cluster_key(list(transforms)),
         properties=_own_properties(dict(properties), location),
     )
@@ -78,14 +82,44 @@ def create_table(location: TableLocation, description: Description) -> Table:
 
 def check_field(name: str, metadata: Mapping[str, Any]) -> None:
     """Raise InvalidInputError if a column has something that the format does not keep."""
-    kept = {key: value for key, value in metadata.items() if not key.startswith("__CHAR_VARCHAR")}
+    kept = {
+        key: value
+        for key, value in metadata.items()
+        if key != COMMENT and not key.startswith("__CHAR_VARCHAR")
+    }
     if kept:
         raise InvalidInputError(
-            "a column has a name, a type and NOT NULL: comments, defaults, generated and identity "
+            "a column has a name, a type, NOT NULL and a comment: defaults, generated and identity "
             "columns are not kept; leave them out",
             column=name,
             has=sorted(kept),
         )
+
+
+def _commented(columns: tuple[Column, ...], fields: StructType) -> tuple[Column, ...]:
+    """Return the columns of Spark's fields with their comments, at every depth of structs."""
+    return tuple(
+        dataclasses.replace(
+            column,
+            comment=field.metadata.get(COMMENT) or None,
+            children=_commented_parts(column, field.dataType),
+        )
+        for column, field in zip(columns, fields.fields, strict=True)
+    )
+
+
+def _commented_parts(column: Column, data_type: DataType) -> tuple[Column, ...]:
+    if isinstance(data_type, StructType):
+        return _commented(column.children, data_type)
+    types: tuple[DataType, ...] = ()
+    if isinstance(data_type, ArrayType):
+        types = (data_type.elementType,)
+    if isinstance(data_type, MapType):
+        types = (data_type.keyType, data_type.valueType)
+    return tuple(
+        dataclasses.replace(part, children=_commented_parts(part, type_))
+        for part, type_ in zip(column.children, types, strict=True)
+    )
 
 
 def _cluster_key(transforms: Sequence[Any]) -> tuple[str, ...]:
@@ -133,7 +167,7 @@ def _own_properties(properties: Mapping[str, str], location: TableLocation) -> d
 
 
 def alter_table(table: Table, changes: Sequence[Any]) -> None:
-    """Apply Spark's changes of a table, each as one commit.
+    """Apply Spark's changes of a table: those of columns as one commit, each other one as one.
 
     Raises:
         InvalidInputError: the format does not have such a change; nothing after it was applied.
@@ -149,11 +183,10 @@ def alter_table(table: Table, changes: Sequence[Any]) -> None:
         kind: [change for change, its in zip(changes, kinds, strict=True) if its == kind]
         for kind in kinds
     }
-    added = tuple(_added(change) for change in by_kind.get("AddColumn", ()))
-    if added:
-        add_columns(table, columns_of_spark(StructType(list(added))))
-    for change in by_kind.get("UpdateColumnType", ()):
-        widen_column(table, _field(change), _type_name(change.newDataType()))
+    with table.update_schema(on_conflict="replan") as update:
+        for change, kind in zip(changes, kinds, strict=True):
+            if kind in _OF_COLUMNS:
+                _OF_COLUMNS[kind](update, _path(change), change)
     if changed := by_kind.get("SetProperty"):
         table.set_properties({str(each.property()): str(each.value()) for each in changed})
     if removed := by_kind.get("RemoveProperty"):
@@ -162,32 +195,66 @@ def alter_table(table: Table, changes: Sequence[Any]) -> None:
         table.cluster_by([_name(reference) for reference in change.clusteringColumns()])
 
 
-def _added(change: Any) -> StructField:
-    name = _field(change)
+def _add(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
     has = {
         "NOT NULL": not change.isNullable(),
-        "COMMENT": change.comment() is not None,
-        "FIRST or AFTER": change.position() is not None,
         "DEFAULT": change.defaultValue() is not None,
     }
     if any(has.values()):
         raise InvalidInputError(
-            "a new column comes after the others, is null in older rows, and has no comment and no "
-            "default: leave these out",
-            column=name,
+            "a new column is null in older rows, and has no default: leave these out",
+            column=".".join(path),
             has=[what for what, is_there in has.items() if is_there],
         )
-    return StructField(name, _data_type(change.dataType()))
+    field = StructField(path[-1], _data_type(change.dataType()))
+    comment = change.comment()
+    if comment:
+        field.metadata[COMMENT] = str(comment)
+    fields = StructType([field])
+    (column,) = _commented(columns_of_spark(fields), fields)
+    update.add_column(path, column, **_place(change.position()))
 
 
-def _field(change: Any) -> str:
-    parts = list(change.fieldNames())
-    if len(parts) != 1:
-        raise InvalidInputError(
-            "the fields of a struct are changed by a write with merge_schema=True",
-            field=".".join(parts),
-        )
-    return str(parts[0])
+def _rename(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    update.rename_column(path, str(change.newName()))
+
+
+def _delete(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    if change.ifExists() and find_column(update.schema, path) is None:
+        return
+    update.delete_column(path)
+
+
+def _set_type(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    update.update_column(path, type=_type_name(change.newDataType()))
+
+
+def _set_nullable(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    update.update_column(path, nullable=bool(change.nullable()))
+
+
+def _set_comment(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    update.update_column(path, comment=str(change.newComment() or ""))
+
+
+def _set_position(update: SchemaUpdate, path: tuple[str, ...], change: Any) -> None:
+    place = _place(change.position())
+    if "after" in place:
+        update.move_after(path, str(place["after"]))
+    else:
+        update.move_first(path)
+
+
+def _place(position: Any) -> dict[str, Any]:
+    if position is None:
+        return {}
+    if position.getClass().getSimpleName() == "First":
+        return {"first": True}
+    return {"after": str(position.column())}
+
+
+def _path(change: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in change.fieldNames())
 
 
 def _data_type(data_type: Any) -> DataType:
@@ -200,15 +267,17 @@ def _type_name(data_type: Any) -> str:
     return column.type
 
 
-_CHANGES = frozenset(
-    {"AddColumn", "UpdateColumnType", "SetProperty", "RemoveProperty", "ClusterBy"}
-)
+_OF_COLUMNS: Mapping[str, Callable[[SchemaUpdate, tuple[str, ...], Any], None]] = {
+    "AddColumn": _add,
+    "RenameColumn": _rename,
+    "DeleteColumn": _delete,
+    "UpdateColumnType": _set_type,
+    "UpdateColumnNullability": _set_nullable,
+    "UpdateColumnComment": _set_comment,
+    "UpdateColumnPosition": _set_position,
+}
+_CHANGES = frozenset({*_OF_COLUMNS, "SetProperty", "RemoveProperty", "ClusterBy"})
 _REASONS = {
-    "RenameColumn": "columns keep their names; give the column another name in the query or a view",
-    "DeleteColumn": "columns stay, since older versions have them; leave the column out in a view",
-    "UpdateColumnNullability": "whether a column may be null is decided when it is created",
-    "UpdateColumnComment": "columns have no comments",
-    "UpdateColumnPosition": "columns stay in their order; select them in another one",
     "UpdateColumnDefaultValue": "columns have no defaults; a new column is null in older rows",
     "AddConstraint": "there are no constraints but NOT NULL and the key (Table.set_key)",
     "DropConstraint": "there are no constraints but NOT NULL and the key (Table.set_key)",

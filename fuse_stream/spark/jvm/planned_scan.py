@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from fuse_stream.format.schema import Schema
+from fuse_stream.format.schema import Schema, stored_form
 from fuse_stream.spark.block_scan import reader_session, struct_of
 from fuse_stream.spark.jvm.file_scan import (
     ROW_INDEX,
@@ -82,8 +82,11 @@ class ScanColumns:
         return spark_types.StructType([*files.fields, *constants.fields])
 
     def files_struct(self) -> spark_types.StructType:
-        """Return the columns of files as Spark's Parquet reader takes them, with ids."""
-        return self._with_row_index(struct_of(self.schema))
+        """Return the columns of files as Spark's Parquet reader takes them, with ids.
+
+        They have the names that files have, at the places of the columns of `struct`.
+        """
+        return self._with_row_index(struct_of(stored_form(self.schema)))
 
     def _with_row_index(self, fields: spark_types.StructType) -> spark_types.StructType:
         return fields.add(ROW_INDEX, "long") if self.has_row_index else fields

@@ -26,7 +26,7 @@ from pyspark.sql import types as spark_types
 
 from fuse_stream.errors import InvalidInputError
 from fuse_stream.format.records import Snapshot
-from fuse_stream.format.schema import Column, Schema
+from fuse_stream.format.schema import Column, Schema, stored_form
 from fuse_stream.reading.scan import Selection
 from fuse_stream.spark.block_list import BlockFile, SnapshotBlocks
 from fuse_stream.spark.block_scan import (
@@ -62,6 +62,8 @@ class ChosenBlocks:
     blocks: tuple[BlockFile, ...]
     options: Mapping[str, str]
     """The reader's."""
+    has_stored_names: bool = False
+    """True if the columns of the table may have other names in files."""
 
 
 class TableScanBuilder(SpeakingProxy):
@@ -111,6 +113,7 @@ class TableScanBuilder(SpeakingProxy):
             schema=read,
             blocks=tuple(SnapshotBlocks(metadata, snapshot, selection).matching(None)),
             options=filter_options(read, schema, snapshot.summary.col_stats),
+            has_stored_names=schema.has_stored_names,
         )
         inner = cache(partial(self._scan, scan))  # the table's size needs none
         name = cache(partial(_name_of, scan, snapshot, self._filters))
@@ -270,11 +273,15 @@ def _name_of(scan: ChosenBlocks, snapshot: Snapshot, filters: Sequence[Any]) -> 
 
 
 def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]) -> Any:
-    """Return Spark's scan of blocks; `filters` are tested for row groups, too."""
+    """Return Spark's scan of blocks; `filters` are tested for row groups, too.
+
+    Its columns have the names that files have, at the places of those of the schema.
+    """
     jvm = jvm_of(spark)
     is_on_disk = all(is_local(block.location) for block in scan.blocks)
     reader = reader_session(spark, is_local=is_on_disk)
-    fields = reader.parseDataType(struct_of(scan.schema).json())
+    in_files = stored_form(scan.schema)
+    fields = reader.parseDataType(struct_of(in_files).json())
     options = jvm.java.util.HashMap()
     for name, value in scan.options.items():
         options.put(name, value)
@@ -283,7 +290,8 @@ def parquet_scan(spark: SparkSession, scan: ChosenBlocks, filters: Sequence[Any]
     builder = java_class(jvm, f"{_SOURCES}.v2.parquet.ParquetScanBuilder")(
         reader, index, fields, fields, made
     )
-    builder.pushFilters(scala_seq(jvm, filters))
+    if not scan.has_stored_names:  # they have other names than the columns in files
+        builder.pushFilters(scala_seq(jvm, filters))
     Packing.of(reader).set_limit(reader, [block.byte_count for block in scan.blocks])
     return builder.build()
 

@@ -57,7 +57,7 @@ class FuseTable(NamedProxy):
 
     @cached_property
     def _schema(self) -> str:
-        return spark_schema(self.loaded.snapshot.schema.visible).json()
+        return spark_schema(self.loaded.snapshot.schema.visible, has_comments=True).json()
 
     # ---- Table
 
@@ -227,7 +227,11 @@ def columns_of(jvm: Any, schema: str) -> Any:
     """Return the fields of a `StructType`, given as its JSON, as columns of a table."""
     fields = java_class(jvm, "org.apache.spark.sql.types.DataType").fromJson(schema).fields()
     create = java_class(jvm, f"{_CATALOG}.Column").create
-    made = [create(field.name(), field.dataType(), field.nullable()) for field in fields]
+    made = []
+    for field in fields:
+        about = field.metadata()
+        comment = (about.getString("comment"), None) if about.contains("comment") else ()
+        made.append(create(field.name(), field.dataType(), field.nullable(), *comment))
     return java_array(jvm, f"{_CATALOG}.Column", made)
 
 
