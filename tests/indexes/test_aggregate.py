@@ -551,3 +551,39 @@ def test_count_reads_only_blocks_that_statistics_leave_open(store: MemoryStore) 
     assert opened.count("x >= 30") == 30
     with pytest.raises(InvalidInputError):
         opened.count("y = 1")
+
+
+# ---- columns that change
+
+
+def test_an_index_follows_its_columns_through_a_rename(store: MemoryStore, table: Table) -> None:
+    with table.update_schema() as change:
+        change.rename_column("city", "place")
+        change.add_column("city", pa.string())
+    rows = city_rows(100).rename_columns(["place", "x"])
+    table.append(rows.append_column("city", pa.nulls(len(rows), pa.string())))
+
+    now = table.to_arrow().drop_columns(["city"]).rename_columns(["city", "x"])
+    assert answer(table) == by_city(now)
+    assert blocks_read(store) == 1, "covered blocks are not read again"
+    assert answer(table, version=3) == by_city(table.to_arrow(version=3))
+
+
+def test_a_column_of_an_index_is_not_dropped_before_the_index(table: Table) -> None:
+    refused = pytest.raises(InvalidInputError, match="drop the index first")
+    with refused as caught, table.update_schema() as change:
+        change.delete_column("city")
+    assert caught.value.context == {"column": "city", "index": NAME}
+
+    table.drop_index(NAME)
+    with table.update_schema() as change:
+        change.delete_column("city")
+    assert table.to_arrow().column_names == ["x"]
+
+
+def test_a_lost_list_of_indexes_does_not_keep_a_column(store: MemoryStore, table: Table) -> None:
+    for key in keys_under(store, INDEX_LISTS_PREFIX):
+        del store.objects[key]
+    with table.update_schema() as change:
+        change.delete_column("city")
+    assert table.to_arrow().column_names == ["x"]
