@@ -152,9 +152,8 @@ def _check_table(store: Store, followed: Store, clock: Clock) -> Finding:
         table.branches()
         table.tags()
     except CorruptObjectError as error:
-        damaged = _failed(check, error)
-        remedy = f"fuse-stream fsck {store.url} says what is damaged and lost; {damaged.remedy}"
-        return replace(damaged, remedy=remedy)
+        remedy = f"fuse-stream fsck {store.url} says what is damaged and lost"
+        return replace(_failed(check, error), remedy=remedy)
     except FuseError as error:
         return _failed(check, error)
     return ok(
@@ -210,5 +209,5 @@ def judge_offset(offset_us: int) -> Finding:
 
 def _failed(check: str, error: FuseError) -> Finding:
     values = ", ".join(f"{name}={value}" for name, value in error.context.items())
-    found = f"{type(error).__name__}: {error.message}"
-    return problem(check, found, f"see: {values}" if values else "see the message")
+    found = f"{type(error).__name__}: {error.message}" + (f" [{values}]" if values else "")
+    return problem(check, found, "do what the message says, and call again")

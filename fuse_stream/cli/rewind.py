@@ -319,7 +319,9 @@ def rewind_view(
     if len(paths) == 1:
         parts += _table_view(done.tables[0], width)
         for fork in done.forks:
-            parts += section("fork", facts_view(_fork_facts(fork)))
+            parts += section(
+                "fork", facts_view(_fork_facts(fork, is_planned=done.outcome == "planned"))
+            )
     else:
         parts += [tables_grid(done.tables, paths).whole(width)]
         if done.forks:
@@ -443,13 +445,15 @@ def _passed_grid(consumers: tuple[PassedConsumer, ...]) -> Grid:
     return Grid.of("consumer", ">has read", "is sent", "lease", rows=rows)
 
 
-def _fork_facts(fork: Fork) -> dict[str, str | Text]:
+def _fork_facts(fork: Fork, *, is_planned: bool) -> dict[str, str | Text]:
+    # The id of a plan is not that of the fork that will be made.
+    new = "a new query" if is_planned else short_id(fork.query_id)
     held = f"{fork.batches[0]} to {fork.batches[-1]}" if fork.batches else "none: from scratch"
     return {
         "of": fork.old,
         "in": Text(printable(fork.new), style="bold"),
         "applications": ", ".join(fork.applications),
-        "query": f"{short_id(fork.old_query_id)} continues as {short_id(fork.query_id)}",
+        "query": f"{short_id(fork.old_query_id)} continues as {new}",
         "batches": held,
         "runs again": "" if fork.reruns is None else f"batch {fork.reruns}",
         "state": fork.state.value,

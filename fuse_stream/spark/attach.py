@@ -104,6 +104,11 @@ class Catalog:
     root: str
     doors: Mapping[str, str | None]
 
+    def __repr__(self) -> str:
+        closed = sorted(door for door, reason in self.doors.items() if reason is not None)
+        without = f", without={closed}" if closed else ""
+        return f"Catalog(name={self.name!r}, root={self.root!r}{without})"
+
     def detach(self) -> None:
         """Remove the catalog from its session; no table is changed. It is safe to repeat."""
         session_catalogs(self.spark).remove(self.name)
