@@ -53,7 +53,7 @@ LOOPS = {
     "cli/doctor.py _check_folder": "it goes up to a folder that is there; the root is",
     "cli/doctor_python.py _release": SHRINKS,
     "spark/jvm/snapshot_views.py _keep": SHRINKS,
-    "spark/jvm/packing.py _lowest": HALVES,
+    "spark/jvm/packing.py limit": HALVES,
     "spark/jvm/file_scan.py _number": "each round leaves seven bits less",
     "cli/graph.py _choose_lanes": SHRINKS,
     "table/metadata_tables.py iter_batches": "the rows are made of what was listed",

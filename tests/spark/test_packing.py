@@ -57,17 +57,8 @@ def test_as_many_tasks_as_the_cores_take_in_equal_rounds(
     capped = [min(size, most) for size in sizes]
     least = len(tasks_of(capped, packing, most))
     rounds = max(1, -(-(sum(capped) + opening * len(capped)) // (cores * most)))
-    assert len(tasks_of(capped, packing, limit)) <= max(least, cores * rounds)  # all are small
+    assert len(tasks_of(capped, packing, limit)) <= max(least, cores * rounds)
     assert limit >= max(capped, default=1), "a block must not be split"
-
-
-def test_a_core_with_large_files_gets_no_second_task() -> None:
-    packing = Packing(MANY, 0, None)
-    sizes = [megabytes << 20 for megabytes in (12, 11, 10, 9, 8, 8, 8, 8)]  # 42 and 32 in two
-    tasks = tasks_of(sizes, packing, packing.limit(sizes, 2))
-    assert [sum(task) >> 20 for task in tasks] == [23, 19, 16, 16]
-    alike = [9 << 20] * 8
-    assert len(tasks_of(alike, packing, packing.limit(alike, 2))) == 2, "a task more costs time"
 
 
 def test_a_wanted_number_of_tasks_is_kept() -> None:

@@ -4,23 +4,17 @@ Spark sorts files by size and puts the next one into the same task while a limit
 Its own limit is the sum of the bytes divided by the number of cores. Blocks of like size seldom
 fill it: eight of them on two cores become three tasks of 3, 3 and 2, and one core waits. Here the
 limit is the lowest by which there are no more tasks than cores; or than twice as many, and so on,
-where the user's limit of bytes asks for that. As large files come first, the first task of a core
-has more bytes than the last; so there is one more task for each core where all cores are then done
-earlier.
+where the user's limit of bytes asks for that.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _MOST = "spark.sql.files.maxPartitionBytes"
 _TASKS = "spark.sql.files.minPartitionNum"
-_STARTING = 512 * 1024
-"""Starting a task counts as this many bytes: it takes some 10 ms, and a core reads 30 to 50 MB of
-compressed columns in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,41 +49,24 @@ class Packing:
         ordered = sorted((min(size, self.most) for size in sizes), reverse=True)
         total = sum(ordered) + self.opening * len(ordered)
         cores = max(1, self.tasks or cores)
-        rounds = max(1, -(-total // (cores * self.most)))
-        if not ordered or len(self._tasks(ordered, self.most)) > cores * rounds:
+        tasks = cores * -(-total // (cores * self.most))
+        if not ordered or self._tasks(ordered, self.most) > tasks:
             return self.most
-        limits = [self._lowest(ordered, cores * rounds)]
-        if self.tasks is None and len(ordered) > cores * rounds:
-            limits.append(self._lowest(ordered, cores * (rounds + 1)))
-        return min(limits, key=lambda limit: _time_of(self._tasks(ordered, limit), cores))
-
-    def _lowest(self, ordered: Sequence[int], tasks: int) -> int:
-        """Return the lowest limit by which there are at most so many tasks."""
-        low = max(ordered[0], -(-sum(ordered) // tasks))
-        high = min(self.most, sum(ordered) + self.opening * len(ordered))
+        low = max(ordered[0], -(-total // tasks))
+        high = min(self.most, low + ordered[0])  # this is enough
         while low < high:
             middle = (low + high) // 2
-            if len(self._tasks(ordered, middle)) > tasks:
+            if self._tasks(ordered, middle) > tasks:
                 low = middle + 1
             else:
                 high = middle
         return high
 
-    def _tasks(self, ordered: Sequence[int], limit: int) -> list[int]:
-        """Return the bytes of the tasks that Spark makes, as its `FilePartition` does."""
-        tasks, filled = [0], 0
+    def _tasks(self, ordered: Sequence[int], limit: int) -> int:
+        """Return the number of tasks that Spark makes, as its `FilePartition` does."""
+        count, filled = 1, 0
         for size in ordered:
             if filled + size > limit and filled:
-                tasks.append(0)
-                filled = 0
+                count, filled = count + 1, 0
             filled += size + self.opening
-            tasks[-1] += size + self.opening
-        return tasks
-
-
-def _time_of(tasks: Sequence[int], cores: int) -> int:
-    """Return when the last task ends, in bytes: a core that is free takes the next one."""
-    busy = [0] * min(cores, len(tasks))
-    for task in tasks:
-        heapq.heapreplace(busy, busy[0] + task + _STARTING)
-    return max(busy)
+        return count
