@@ -71,11 +71,7 @@ def _counts_add_up(new: Snapshot) -> str | None:
 
 def bounds_contain(head: Snapshot, new: Snapshot) -> str | None:
     stats = new.summary.col_stats
-    if new.operation in {
-        Operation.APPEND,
-        Operation.ALTER,
-        Operation.INDEX,
-    }:  # others may remove extreme values
+    if new.operation in _KEEPS_BOUNDS:
         for column, old in head.summary.col_stats.items():
             if column not in new.schema.leaf_types:
                 continue  # dropped

@@ -16,13 +16,14 @@ import pyarrow as pa
 from fuse_stream.errors import CorruptObjectError
 from fuse_stream.format.indexes import IndexPart
 from fuse_stream.format.records import Block, Snapshot
-from fuse_stream.indexes.define import covered_by, get_definition, load_indexes, usable_parts
+from fuse_stream.indexes.define import covered_by, get_definition, usable_parts
 from fuse_stream.indexes.parts import load_states
 from fuse_stream.indexes.refresh import block_states
 from fuse_stream.indexes.results import keys_of, result_of
 from fuse_stream.indexes.spec import Aggregate, bind
 from fuse_stream.indexes.states import merge_states
 from fuse_stream.objects.blocks import is_small
+from fuse_stream.objects.indexes import load_index_list
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.predicate.evaluate import filter_mask
@@ -46,7 +47,7 @@ def aggregate(
     time_zone: str = "UTC",
 ) -> pa.Table:
     """Return the result of an index of `head` at `snapshot`; errors of `Table.aggregate`."""
-    indexes = load_indexes(metadata, head)
+    indexes = load_index_list(metadata, head.index_list)
     definition = get_definition(indexes, name)
     bound = bind(definition.columns, snapshot.schema)
     keys = bound.key_schema

@@ -36,7 +36,7 @@ from fuse_stream.format.records import Block, Operation, Snapshot
 from fuse_stream.indexes.spec import Aggregate, bind
 from fuse_stream.indexes.sql import parse_aggregate
 from fuse_stream.objects.indexes import load_index_list, store_index_list
-from fuse_stream.objects.slots import Metadata, Stored
+from fuse_stream.objects.slots import Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 
 Change = Callable[[Snapshot, IndexList], IndexList]
@@ -213,11 +213,6 @@ def commit_indexes(committer: Committer, change: Change, message: str) -> Snapsh
 
     intent = Intent(operation=Operation.INDEX, message=message)
     return committer.commit(intent, stage).stored.snapshot
-
-
-def load_indexes(metadata: Metadata, head: Snapshot) -> IndexList:
-    """Return the list of indexes of a branch's head; errors of `load_index_list`."""
-    return load_index_list(metadata, head.index_list)
 
 
 def _check_private(head: Snapshot, aggregate: Aggregate) -> None:

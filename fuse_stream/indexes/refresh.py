@@ -36,7 +36,6 @@ from fuse_stream.indexes.define import (
     can_cover,
     commit_indexes,
     covered_by,
-    load_indexes,
     private_columns,
     usable_parts,
 )
@@ -44,6 +43,7 @@ from fuse_stream.indexes.parts import MAX_BLOCK_GROUPS, load_part, store_part
 from fuse_stream.indexes.spec import Aggregate, bind
 from fuse_stream.indexes.states import states_of_count, states_of_rows
 from fuse_stream.objects.blocks import load_block
+from fuse_stream.objects.indexes import load_index_list
 from fuse_stream.objects.slots import Metadata
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 from fuse_stream.storage.base import Store
@@ -103,7 +103,7 @@ def refresh_indexes(
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError("limit must be a number of blocks, from 1", limit=limit)
     head = committer.head().snapshot
-    indexes = load_indexes(committer.metadata, head)
+    indexes = load_index_list(committer.metadata, head.index_list)
     if not indexes.definitions:
         return IndexRefresh()
     work = list(_plan(committer.metadata, head, indexes))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fuse_stream.errors import CorruptObjectError, InvalidInputError, NotFoundError
 from fuse_stream.format.index_codec import decode_index_list, encode_index_list
-from fuse_stream.format.indexes import IndexList, IndexListRef
+from fuse_stream.format.indexes import IndexDefinition, IndexList, IndexListRef
 from fuse_stream.format.layout import index_list_key
 from fuse_stream.format.private import private_leaves
 from fuse_stream.format.properties import PRIVATE
@@ -55,14 +55,9 @@ def check_private_indexes(
         InvalidInputError: drop the index first.
     """
     private = private_leaves(head.schema, properties)
-    try:
-        definitions = load_index_list(metadata, head.index_list).definitions if private else ()
-    except CorruptObjectError as error:
-        _log.warning("no index was looked at: %s", error)  # indexes are in no writer's way
-        return
     names = [
         one.name
-        for one in definitions
+        for one in (_find_definitions(metadata, head) if private else ())
         if any(column.holds_values and column.column in private for column in one.columns)
     ]
     if names:
@@ -72,6 +67,32 @@ def check_private_indexes(
             indexes=names,
             private=properties[PRIVATE],
         )
+
+
+def check_dropped_columns(metadata: Metadata, head: Snapshot, dropped: Mapping[int, str]) -> None:
+    """Raise if an index needs one of these columns: names, by id.
+
+    Raises:
+        InvalidInputError: drop the index first.
+    """
+    for definition in _find_definitions(metadata, head) if dropped else ():
+        for column in definition.column_ids:
+            if column in dropped:
+                raise InvalidInputError(
+                    "a column of an index cannot be dropped; drop the index first: "
+                    "drop_index(name), fuse-stream indexes PATH --drop",
+                    column=dropped[column],
+                    index=definition.name,
+                )
+
+
+def _find_definitions(metadata: Metadata, head: Snapshot) -> tuple[IndexDefinition, ...]:
+    """Return the indexes of a head; none if their list is lost: they are in no writer's way."""
+    try:
+        return load_index_list(metadata, head.index_list).definitions
+    except CorruptObjectError as error:
+        _log.warning("no index was looked at: %s", error)
+        return ()
 
 
 def store_index_list(metadata: Metadata, indexes: IndexList) -> IndexListRef | None:

@@ -10,9 +10,11 @@ from fuse_stream.predicate.bound import (
     BoundAnd,
     BoundColumn,
     BoundCompare,
+    BoundLeaf,
     BoundNot,
     BoundOneOf,
     BoundOr,
+    with_leaves,
 )
 from fuse_stream.predicate.tree import Op
 
@@ -42,17 +44,15 @@ def without_absent(bound: Bound, is_absent: IsAbsent) -> Bound:
     `is_absent` says which. A comparison with such a value becomes one with no value: null for null,
     else false.
     """
-    match bound:
-        case BoundCompare(column=column, op=Op.EQ, value=value):
-            return BoundOneOf(column=column, values=()) if is_absent(column, value) else bound
-        case BoundOneOf(column=column, values=values):
-            left = tuple(value for value in values if not is_absent(column, value))
-            return BoundOneOf(column=column, values=left)
-        case BoundNot(operand=operand):
-            return BoundNot(operand=without_absent(operand, is_absent))
-        case BoundAnd(operands=operands):
-            return BoundAnd(operands=tuple(without_absent(one, is_absent) for one in operands))
-        case BoundOr(operands=operands):
-            return BoundOr(operands=tuple(without_absent(one, is_absent) for one in operands))
-        case _:
-            return bound
+
+    def changed(leaf: BoundLeaf) -> Bound:
+        match leaf:
+            case BoundCompare(column=column, op=Op.EQ, value=value):
+                return BoundOneOf(column=column, values=()) if is_absent(column, value) else leaf
+            case BoundOneOf(column=column, values=values):
+                left = tuple(value for value in values if not is_absent(column, value))
+                return BoundOneOf(column=column, values=left)
+            case _:
+                return leaf
+
+    return with_leaves(bound, changed)

@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fuse_stream.errors import InvalidInputError
@@ -210,13 +210,18 @@ class BoundNot:
     operand: Bound
 
 
-Bound = (
-    BoundConstant
-    | BoundCompare
-    | BoundOneOf
-    | BoundIsNull
-    | BoundLike
-    | BoundAnd
-    | BoundOr
-    | BoundNot
-)
+BoundLeaf = BoundConstant | BoundCompare | BoundOneOf | BoundIsNull | BoundLike
+Bound = BoundLeaf | BoundAnd | BoundOr | BoundNot
+
+
+def with_leaves(bound: Bound, change: Callable[[BoundLeaf], Bound]) -> Bound:
+    """Return a predicate with each of its leaves changed: the parts that are no AND, OR or NOT."""
+    match bound:
+        case BoundNot(operand=operand):
+            return BoundNot(operand=with_leaves(operand, change))
+        case BoundAnd(operands=operands):
+            return BoundAnd(operands=tuple(with_leaves(one, change) for one in operands))
+        case BoundOr(operands=operands):
+            return BoundOr(operands=tuple(with_leaves(one, change) for one in operands))
+        case _:
+            return change(bound)

@@ -5,22 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from fuse_stream.predicate.bound import Bound, BoundAnd, BoundConstant, BoundNot, BoundOr
+from fuse_stream.predicate.bound import Bound, BoundConstant, BoundLeaf, with_leaves
 
 Paths = Mapping[tuple[str, ...], tuple[str, ...]]
 
 
 def renamed(bound: Bound, paths: Paths) -> Bound:
     """Return a predicate with the path of each column replaced by the one that `paths` gives."""
-    match bound:
-        case BoundConstant():
-            return bound
-        case BoundNot(operand=operand):
-            return BoundNot(operand=renamed(operand, paths))
-        case BoundAnd(operands=operands):
-            return BoundAnd(operands=tuple(renamed(one, paths) for one in operands))
-        case BoundOr(operands=operands):
-            return BoundOr(operands=tuple(renamed(one, paths) for one in operands))
-        case _:
-            column = dataclasses.replace(bound.column, path=paths[bound.column.path])
-            return dataclasses.replace(bound, column=column)
+
+    def changed(leaf: BoundLeaf) -> Bound:
+        if isinstance(leaf, BoundConstant):
+            return leaf
+        column = dataclasses.replace(leaf.column, path=paths[leaf.column.path])
+        return dataclasses.replace(leaf, column=column)
+
+    return with_leaves(bound, changed)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -19,19 +18,13 @@ import pyarrow as pa
 
 from fuse_stream.commit.committer import Committer
 from fuse_stream.commit.plan import Intent, NothingToDoError, Staged
-from fuse_stream.errors import (
-    ConflictError,
-    CorruptObjectError,
-    InvalidInputError,
-    SchemaMismatchError,
-)
+from fuse_stream.errors import ConflictError, InvalidInputError, SchemaMismatchError
 from fuse_stream.format import alter_schema
 from fuse_stream.format.arrow import columns_of_arrow
-from fuse_stream.format.indexes import IndexList
 from fuse_stream.format.properties import BLOOM, PRIVATE, listed_names
 from fuse_stream.format.records import Operation, Snapshot
 from fuse_stream.format.schema import PRIMITIVES, Column, Schema, decimal_of
-from fuse_stream.objects.indexes import load_index_list
+from fuse_stream.objects.indexes import check_dropped_columns
 from fuse_stream.objects.slots import Metadata, Stored
 from fuse_stream.objects.snapshot_blocks import iter_blocks
 
@@ -245,9 +238,10 @@ class SchemaUpdate:
             schema = edit(schema)
         if schema == head.schema:
             raise NothingToDoError
+        metadata = self._committer.metadata
         _check(head, schema)
-        _check_indexes(self._committer.metadata, head, schema)
-        _check_no_nulls(self._committer.metadata, head, schema)
+        check_dropped_columns(metadata, head, _dropped(head, schema))
+        _check_no_nulls(metadata, head, schema)
         return Staged(
             schema=dataclasses.replace(schema, id=head.schema.id + 1),
             properties=_properties(head, schema),
@@ -277,6 +271,12 @@ def _text(path: str | Sequence[str]) -> str:
     return path if isinstance(path, str) else ".".join(path)
 
 
+def _dropped(head: Snapshot, schema: Schema) -> dict[int, str]:
+    """Return the names of the top columns that a head has and `schema` lacks, by id."""
+    left = {column.id for column in schema.columns}
+    return {column.id: column.name for column in head.schema.columns if column.id not in left}
+
+
 def _check(head: Snapshot, schema: Schema) -> None:
     """Raise if the rows of a head do not let its columns change so.
 
@@ -285,8 +285,6 @@ def _check(head: Snapshot, schema: Schema) -> None:
             that is added behind the others, of a wider type or of a comment.
         InvalidInputError: a column that the table needs is dropped.
     """
-    left = {column.id for column in schema.columns}
-    gone = [column for column in head.schema.columns if column.id not in left]
     filtered = listed_names(head.properties.get(BLOOM, ""))
     uses = {
         "the cluster key (cluster_by([]) removes it)": head.cluster_key,
@@ -295,12 +293,11 @@ def _check(head: Snapshot, schema: Schema) -> None:
             column.id for column in head.schema.columns if column.name in filtered
         ),
     }
-    for column in gone:
+    for column, name in _dropped(head, schema).items():
         for use, ids in uses.items():
-            if column.id in ids:
+            if column in ids:
                 raise InvalidInputError(
-                    f"a column that the table needs cannot be dropped; it is in {use}",
-                    column=column.name,
+                    f"a column that the table needs cannot be dropped; it is in {use}", column=name
                 )
     if head.sequence is not None or head.sides:
         before = list(map(_shape, head.schema.columns))
@@ -310,25 +307,6 @@ def _check(head: Snapshot, schema: Schema) -> None:
                 "be added behind the others, get a wider type, or a comment; write the rows to a "
                 "new table for other changes"
             )
-
-
-def _check_indexes(metadata: Metadata, head: Snapshot, schema: Schema) -> None:
-    """Raise InvalidInputError if a column that an index needs is dropped."""
-    left = {column.id for column in schema.columns}
-    gone = {column.id: column.name for column in head.schema.columns if column.id not in left}
-    indexes = IndexList()
-    if gone:
-        with suppress(CorruptObjectError):  # a lost index is in nobody's way
-            indexes = load_index_list(metadata, head.index_list)
-    for definition in indexes.definitions:
-        for column in definition.column_ids:
-            if column in gone:
-                raise InvalidInputError(
-                    "a column of an index cannot be dropped; drop the index first: "
-                    "drop_index(name), fuse-stream indexes PATH --drop",
-                    column=gone[column],
-                    index=definition.name,
-                )
 
 
 def _shape(column: Column) -> tuple[object, ...]:

@@ -10,25 +10,14 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.tables import temporary_table
-from tests.kit.indexes import NAME, SCHEMA, SQL, answer, by_city, city_rows, covered
+from tests.kit.indexes import AGING, NAME, SCHEMA, SQL, answer, by_city, city_rows, covered
 
-PROPERTIES = {"fuse.block.rows": "20", "fuse.grace": "0s", "fuse.vacuum.age": "1s"}
 WHERE = "city = 'Rome'"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
-
-
-@pytest.fixture
 def table(store: MemoryStore, clock: ManualClock) -> Table:
-    table = temporary_table(SCHEMA, store=store, clock=clock, properties=PROPERTIES)
+    table = temporary_table(SCHEMA, store=store, clock=clock, properties=AGING)
     table.append(city_rows(0).filter([n % 3 > 0 for n in range(20)]))  # no Rome; a small block
     table.append(city_rows(0))
     table.append(city_rows(20))

@@ -9,24 +9,12 @@ from fuse_stream.table.handle import Table
 from fuse_stream.testing.clock import ManualClock
 from fuse_stream.testing.memory import MemoryStore
 from fuse_stream.testing.tables import open_table_in, temporary_table
-from tests.kit.indexes import NAME, SCHEMA, SQL, answer, by_city, city_rows
-
-PROPERTIES = {"fuse.block.rows": "20", "fuse.grace": "0s", "fuse.vacuum.age": "1s"}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock=clock)
+from tests.kit.indexes import AGING, NAME, SCHEMA, SQL, answer, by_city, city_rows
 
 
 @pytest.fixture
 def table(store: MemoryStore, clock: ManualClock) -> Table:
-    table = temporary_table(SCHEMA, store=store, clock=clock, properties=PROPERTIES)
+    table = temporary_table(SCHEMA, store=store, clock=clock, properties=AGING)
     table.append(city_rows(0))
     table.create_aggregate(NAME, SQL)
     table.refresh_indexes()

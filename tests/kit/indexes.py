@@ -16,6 +16,8 @@ from fuse_stream.testing.tables import temporary_table
 
 SCHEMA = pa.schema([("city", pa.string()), ("x", pa.int64())])
 BLOCK_ROWS = 20
+AGING = {"fuse.block.rows": str(BLOCK_ROWS), "fuse.grace": "0s", "fuse.vacuum.age": "1s"}
+"""Properties of a table whose garbage goes after seconds."""
 NAME = "by_city"
 SQL = "SELECT city, count(*) AS n, sum(x) AS total, max(x) AS most FROM t GROUP BY city"
 
